@@ -1,0 +1,17 @@
+"""JobLedger: a ledger of job events for AI clusters.
+
+The map of the package, outer to inner; a module imports only from its own line or from lines below
+(held by import-linter):
+
+    cli                     what people type
+    app                     the composition root: everything is put together here, settings stop here
+    rpc | web | client      the edges: gRPC, REST, and the Python client
+    ledger                  appending, and reading in order; knows no transport
+    store | wire            the only door to Postgres | protobuf to model and back
+    model                   values and folds: no IO, no clock, no setting
+    errors                  what can go wrong, and what a caller can do
+
+``embedded`` runs a private Postgres and is used by ``app`` alone.
+"""
+
+__version__ = "0.1.0"

@@ -1,0 +1,56 @@
+"""Where a stream starts and which events it carries."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class StartFrom(StrEnum):
+    """Where a stream starts when no last seen uuid is given."""
+
+    SNAPSHOT = "snapshot"
+    """The signals that make the current state of every live job, then live."""
+
+    EARLIEST = "earliest"
+    """The first event that is still kept."""
+
+    LATEST = "latest"
+    """Only what comes after now."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filter:
+    """Which events a stream carries: OR inside a field, AND between fields, empty means everything."""
+
+    namespaces: frozenset[str] = frozenset()
+    job_ids: frozenset[str] = frozenset()
+    frameworks: frozenset[str] = frozenset()
+    operators: frozenset[str] = frozenset()
+
+    @property
+    def everything(self) -> bool:
+        """Whether it lets all events through."""
+        return not (self.namespaces or self.job_ids or self.frameworks or self.operators)
+
+    def matches(
+        self,
+        *,
+        job_id: str,
+        operator: str,
+        namespace: str,
+        framework: str,
+        left_namespace: str | None,
+        left_framework: str | None,
+    ) -> bool:
+        """Whether an event passes; what its job left with it counts too, so that followers hear of it."""
+        return (
+            (not self.job_ids or job_id in self.job_ids)
+            and (not self.operators or operator in self.operators)
+            and (not self.namespaces or namespace in self.namespaces or left_namespace in self.namespaces)
+            and (not self.frameworks or framework in self.frameworks or left_framework in self.frameworks)
+        )
+
+
+EVERYTHING = Filter()
+"""The filter of a stream that asked for none."""
