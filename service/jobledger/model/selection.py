@@ -54,3 +54,19 @@ class Filter:
 
 EVERYTHING = Filter()
 """The filter of a stream that asked for none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamRequest:
+    """What a subscriber asks for, as sent; ``""`` and None mean not given."""
+
+    role: str = ""
+    client_id: str = ""
+    after: str = ""
+    """The last seen uuid, unchecked."""
+
+    epoch: str = ""
+    """The ledger epoch under which it was received, unchecked."""
+
+    start_from: StartFrom | None = None
+    filter: Filter = EVERYTHING
