@@ -1,0 +1,248 @@
+"""The tables, and what each column means: the one source of both.
+
+Migrations make and change them; the words here become ``COMMENT ON`` after each migration
+(``store.schema``), so that psql says the same. A test holds the two against each other.
+Wire names and texts stand as they were sent; "" is "not given".
+"""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from sqlalchemy import Column
+from sqlalchemy.dialects import postgresql
+
+metadata = sa.MetaData()
+
+# Byte order, whatever the database's locale: prefixes by index, and the same order on every server.
+_BYTEWISE = sa.Text(collation="C")
+_MOMENT = sa.DateTime(timezone=True)
+_UUID = postgresql.UUID(as_uuid=True)
+_HASH_BYTES = 32
+
+job_events = sa.Table(
+    "job_events",
+    metadata,
+    Column(
+        "position",
+        sa.BigInteger,
+        nullable=False,
+        autoincrement=False,
+        primary_key=True,
+        comment="Place in the log: 1, 2, 3 ... without gaps, in commit order.",
+    ),
+    Column(
+        "uuid",
+        _UUID,
+        nullable=False,
+        comment="Names the event for ever; given by its publisher or made for it. Never compared for order.",
+    ),
+    Column("job_id", _BYTEWISE, nullable=False, comment="The job the event is about; opaque, never parsed."),
+    Column("operator", sa.Text, nullable=False, comment="add (first seen, and every change) or delete."),
+    Column(
+        "job_status",
+        sa.Text,
+        nullable=False,
+        comment="pending, running, complete or failed, after completion.",
+    ),
+    Column("job_name", _BYTEWISE, nullable=False, comment="Name of the job, after completion."),
+    Column("namespace", _BYTEWISE, nullable=False, comment="Kubernetes namespace, after completion."),
+    Column(
+        "framework",
+        sa.Text,
+        nullable=False,
+        comment="Wire field frameWork: pytorch, mindspore ..., free text.",
+    ),
+    Column("job_time", _MOMENT, comment="Wire field time (epoch seconds); null if not given."),
+    Column(
+        "delete_time",
+        _MOMENT,
+        comment="Wire field deleteTime (epoch seconds); always set on a delete, else null if not given.",
+    ),
+    Column(
+        "cm_index", sa.Integer, comment="Wire field cmIndex: which part this is, from 0; null if not given."
+    ),
+    Column("total", sa.Integer, comment="Of how many parts; null if not given."),
+    Column("shared_tor_ip", sa.Text, nullable=False, comment="JSON array of switch addresses, as sent."),
+    Column("master_addr", sa.Text, nullable=False, comment="MASTER_ADDR of a PyTorch job, as sent."),
+    Column("sid", sa.Text, nullable=False, comment="Wire field sid of newer ClusterD releases, as sent."),
+    Column(
+        "region", sa.Text, nullable=False, comment="The event's region, else its job's, else the default one."
+    ),
+    Column("account_id", sa.Text, nullable=False, comment="Account of the job, after completion."),
+    Column("user_id", sa.Text, nullable=False, comment="User of the job, after completion."),
+    Column(
+        "publisher",
+        sa.Text,
+        nullable=False,
+        comment="Who said it, as the service knows: anonymous@<address>.",
+    ),
+    Column("hccl", sa.Text, comment="Wire field HcclJson verbatim; null if none was given. Kept only here."),
+    Column(
+        "detail", sa.Text, comment="CWAI description, masked, JSON with sorted keys; null if none was given."
+    ),
+    Column(
+        "signal",
+        sa.LargeBinary,
+        nullable=False,
+        comment="JobSummarySignal in protobuf without fields 10 (HcclJson), 100 and 101; with them appended "
+        "it is the delivered message.",
+    ),
+    Column(
+        "content_hash",
+        sa.LargeBinary,
+        nullable=False,
+        comment="sha256 of the event as its publisher gave it, masked, before completion: tells a retry from "
+        "another event.",
+    ),
+    Column(
+        "size",
+        sa.Integer,
+        nullable=False,
+        comment="Bytes of the delivered message without fields 100 and 101; pages are cut by it.",
+    ),
+    Column(
+        "left_namespace",
+        _BYTEWISE,
+        comment="The live job's namespace before this event if it changed, else null; filters match either.",
+    ),
+    Column(
+        "left_framework",
+        sa.Text,
+        comment="The live job's framework before this event if it changed, else null; filters match either.",
+    ),
+    Column(
+        "recorded_at",
+        _MOMENT,
+        nullable=False,
+        comment="When it was appended: Postgres' clock under the append lock; never decreases with position.",
+    ),
+    Column(
+        "hash",
+        sa.LargeBinary,
+        nullable=False,
+        comment="sha256 over the previous row's hash and this row's stored bytes (docs/audit.md).",
+    ),
+    sa.CheckConstraint("position > 0", name="job_events_position_check"),
+    sa.CheckConstraint("operator IN ('add', 'delete')", name="job_events_operator_check"),
+    sa.CheckConstraint(f"octet_length(content_hash) = {_HASH_BYTES}", name="job_events_content_hash_check"),
+    sa.CheckConstraint(f"octet_length(hash) = {_HASH_BYTES}", name="job_events_hash_check"),
+    sa.UniqueConstraint("uuid", name="job_events_uuid_key"),
+    sa.Index("job_events_job_id_position_idx", "job_id", "position"),
+    comment="The log: every event, in the order of its commit. Rows are added and never changed.",
+)
+
+jobs = sa.Table(
+    "jobs",
+    metadata,
+    Column("job_id", _BYTEWISE, primary_key=True, nullable=False, comment="The job; opaque, never parsed."),
+    Column("region", sa.Text, nullable=False, comment="Its region, fixed for this life."),
+    Column("account_id", sa.Text, nullable=False, comment="Its account."),
+    Column("user_id", sa.Text, nullable=False, comment="Its user."),
+    Column("job_name", _BYTEWISE, nullable=False, comment="Its name."),
+    Column("namespace", _BYTEWISE, nullable=False, comment="Its Kubernetes namespace."),
+    Column("framework", sa.Text, nullable=False, comment="Wire field frameWork of the newest add."),
+    Column("job_status", sa.Text, nullable=False, comment="pending, running, complete or failed."),
+    Column("job_time", _MOMENT, comment="Wire field time of the newest add; null if not given."),
+    Column("delete_time", _MOMENT, comment="Wire field deleteTime of the newest event; null if not given."),
+    Column("cm_index", sa.Integer, comment="Wire field cmIndex of the newest add; null if not given."),
+    Column("total", sa.Integer, comment="Wire field total of the newest add; null if not given."),
+    Column("shared_tor_ip", sa.Text, nullable=False, comment="Wire field sharedTorIp of the newest add."),
+    Column("master_addr", sa.Text, nullable=False, comment="Wire field masterAddr of the newest add."),
+    Column("sid", sa.Text, nullable=False, comment="Wire field sid of the newest add."),
+    Column(
+        "hccl_digest",
+        sa.LargeBinary,
+        comment="sha256 of the present HcclJson, null if none was given; the text is in job_events.",
+    ),
+    Column("detail", sa.Text, comment="CWAI description that holds, JSON; null if none was ever given."),
+    Column("create_time", _MOMENT, nullable=False, comment="When this life began; fixed by its first add."),
+    Column(
+        "ended_at",
+        _MOMENT,
+        comment="Since when it is complete or failed, unbroken, or when it was deleted before; else null.",
+    ),
+    Column(
+        "version", sa.BigInteger, nullable=False, comment="Events of this life so far, its delete included."
+    ),
+    Column(
+        "last_position", sa.BigInteger, nullable=False, comment="Position of the newest event in this row."
+    ),
+    Column("last_uuid", _UUID, nullable=False, comment="Uuid of the newest event in this row."),
+    Column("changed_at", _MOMENT, nullable=False, comment="When that event was recorded."),
+    Column("deleted_at", _MOMENT, comment="When the delete was recorded; null while the job lives."),
+    Column(
+        "signal_positions",
+        postgresql.ARRAY(sa.BigInteger),
+        nullable=False,
+        comment="Positions of the adds that make the current state, ascending; a snapshot sends these.",
+    ),
+    comment="The view: each job as its events make it, a pure fold of job_events. The newest life only.",
+)
+
+subscribers = sa.Table(
+    "subscribers",
+    metadata,
+    Column(
+        "client_id", _BYTEWISE, primary_key=True, nullable=False, comment="What the client subscribes as."
+    ),
+    Column("role", sa.Text, nullable=False, comment="The role that it registered."),
+    Column(
+        "created_at", _MOMENT, nullable=False, server_default=sa.func.now(), comment="When it was registered."
+    ),
+    Column(
+        "last_used_at",
+        _MOMENT,
+        nullable=False,
+        server_default=sa.func.now(),
+        comment="When it last registered or had a stream; unused ids expire.",
+    ),
+    Column(
+        "stream_id",
+        _UUID,
+        comment="Its newest stream, the fence of a takeover: streams of other ids must end. Null: none yet.",
+    ),
+    sa.Index("subscribers_last_used_at_idx", "last_used_at"),
+    comment="Client ids, so that they survive disconnects, restarts and a switch of replica.",
+)
+
+ledger_info = sa.Table(
+    "ledger_info",
+    metadata,
+    Column(
+        "id",
+        sa.Boolean,
+        sa.CheckConstraint("id", name="ledger_info_id_check"),
+        primary_key=True,
+        nullable=False,
+        server_default=sa.true(),
+        comment="Always true: there is one row.",
+    ),
+    Column(
+        "default_region",
+        sa.Text,
+        nullable=False,
+        comment="Region of a job whose events name none; fixed by the first migration.",
+    ),
+    Column(
+        "floor",
+        sa.BigInteger,
+        nullable=False,
+        server_default=sa.text("0"),
+        comment="The last pruned position; the log goes on gapless from the next. 0: nothing was pruned.",
+    ),
+    comment="Facts about this ledger, in one row.",
+)
+
+ledger_epochs = sa.Table(
+    "ledger_epochs",
+    metadata,
+    Column("epoch", _UUID, primary_key=True, nullable=False, comment="Names one history of this log."),
+    Column(
+        "from_position",
+        sa.BigInteger,
+        nullable=False,
+        comment="The first position of this history; below it, it agrees with the epoch before.",
+    ),
+    sa.UniqueConstraint("from_position", name="ledger_epochs_from_position_key"),
+    comment="Histories: a restored backup that goes on is a new one, so that cursors of the old are noticed.",
+)
