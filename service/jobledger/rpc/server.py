@@ -1,0 +1,262 @@
+"""The gRPC server: services, health and reflection on one port, and a shutdown that every client hears of.
+
+Shutdown, in order: no new connection and no new call; each open stream ends with its own status, calls that
+were read are answered; after the grace time the rest is cut short; only then the connections close. grpclib's
+own ``close()`` cancels the handlers and sends nothing: clients would hang.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import binascii
+import logging
+import socket
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+from uuid import uuid4
+
+import grpclib
+from google.protobuf import descriptor_pool
+from grpclib import const, metadata, protocol, server
+from grpclib.health.check import ServiceStatus
+from grpclib.health.service import Health
+from grpclib.health.v1 import health_pb2
+from grpclib.reflection.service import ServerReflection
+from h2.errors import ErrorCodes
+
+from jobledger import errors
+from jobledger.rpc import connection, internals, methods, streaming
+
+logger = logging.getLogger(__name__)
+
+BACKLOG: Final = 1024
+"""Connections waiting to be accepted: a thousand subscribers come back at once after a restart."""
+
+FORCE_SECONDS: Final = 1.0
+"""How long calls have, once cut short at the end of the grace time, to send their status."""
+
+LINGER_SECONDS: Final = 0.2
+"""Between the last status and the end of its connection. A grpclib client that reads both at once forgets
+the status."""
+
+GOODBYE_SECONDS: Final = 0.5
+"""How long clients have to close their connection once told to."""
+
+SHORTEST_TIMEOUT_SECONDS: Final = 0.001
+"""A deadline closer than this has passed before a handler runs."""
+
+Explain = Callable[[Exception, streaming.Call], streaming.CallError | None]
+"""What an exception is to the client; None if it is not one that is meant for clients."""
+
+
+class ServiceServer:
+    """Serves services on one port, with their health and their descriptors."""
+
+    def __init__(
+        self,
+        services: Iterable[Mapping[str, methods.Method]],
+        *,
+        explain: Explain,
+        pool: descriptor_pool.DescriptorPool,
+        options: connection.Options | None = None,
+        request_limit_bytes: int = 16 << 20,
+        send_timeout_seconds: float = 900.0,
+    ) -> None:
+        self._explain = explain
+        self._options = options or connection.Options()
+        self._request_limit_bytes = request_limit_bytes
+        self._send_timeout_seconds = send_timeout_seconds
+        self._status = ServiceStatus()
+        own = [_Service(service) for service in services]
+        health = Health({service: [self._status] for service in own})
+        pool.AddSerializedFile(health_pb2.DESCRIPTOR.serialized_pb)
+        servable = ServerReflection.extend([*own, health], pool=pool)
+        self._mapping = {
+            path: self._bound(path, method)
+            for service in servable
+            for path, method in (
+                service.methods if isinstance(service, _Service) else _foreign(service.__mapping__())
+            ).items()
+        }
+        self._codec = internals.BytesCodec()
+        self._events = internals.no_events()
+        self._whole_chunks = False
+        self._closing = False
+        self._calls: set[streaming.Call] = set()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._connections: set[connection.Connection] = set()
+        self._listener: asyncio.Server | None = None
+
+    @property
+    def open_calls(self) -> int:
+        """Calls that are being served, health watches included."""
+        return len(self._calls)
+
+    def set_serving(self, *, serving: bool) -> None:
+        """What ``grpc.health.v1`` answers from now on; nothing was said yet at the start."""
+        self._status.set(serving)
+
+    async def start(self, host: str, port: int, *, reuse_port: bool = False) -> int:
+        """Listens; the answer is the port, a free one for 0. A name is resolved to its first address.
+
+        Raises:
+            OSError: the port is taken or the address is not ours.
+            RuntimeError: the installed grpclib will not do.
+        """
+        self._whole_chunks = await internals.verify()
+        loop = asyncio.get_running_loop()
+        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, _, _, _, address = found[0]
+        sock = socket.create_server(address[:2], family=family, backlog=BACKLOG, reuse_port=reuse_port)
+        self._listener = await loop.create_server(self._connection, sock=sock, backlog=BACKLOG)
+        bound: int = sock.getsockname()[1]
+        return bound
+
+    async def shutdown(self, *, grace_seconds: float) -> None:
+        """Ends everything, in the order that this module's docstring gives. Not safe to cancel."""
+        self._closing = True
+        self.set_serving(serving=False)
+        if self._listener is not None:
+            self._listener.close()
+        had_calls = bool(self._calls)
+        for call in list(self._calls):
+            call.end(lambda call=call: errors.ShuttingDown(call.resume_uuid))
+        if not await self._settled(grace_seconds):
+            logger.warning("%d calls are cut short after %g s of grace", len(self._calls), grace_seconds)
+            for call in list(self._calls):
+                call.force()
+            await self._settled(FORCE_SECONDS)
+        if had_calls:
+            await asyncio.sleep(LINGER_SECONDS)
+        await self._close_connections()
+        if self._listener is not None:
+            await self._listener.wait_closed()
+
+    async def _settled(self, seconds: float) -> bool:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._idle.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def _close_connections(self) -> None:
+        open_ones = list(self._connections)
+        for one in open_ones:
+            one.say_goodbye()
+        if open_ones:
+            await asyncio.wait([one.closed for one in open_ones], timeout=GOODBYE_SECONDS)
+        for one in open_ones:
+            one.abort()
+        if open_ones:
+            await asyncio.wait([one.closed for one in open_ones])
+
+    def _connection(self) -> connection.Connection:
+        return connection.Connection(serve=self._serve, options=self._options, opened=self._admit)
+
+    def _admit(self, opened: connection.Connection) -> None:
+        self._connections.add(opened)
+        opened.closed.add_done_callback(lambda _: self._connections.discard(opened))
+
+    async def _serve(
+        self, stream: protocol.Stream, headers: connection.Headers, release: connection.Release
+    ) -> None:
+        try:
+            if await self._refused(stream, headers):
+                return
+            await server.request_handler(
+                self._mapping, stream, headers, self._codec, None, self._events, release
+            )
+        finally:
+            release()
+            # An answer may be complete while the request is not: without this such calls pile up.
+            if not stream.connection.is_closing() and stream.closable:
+                stream.reset_nowait()
+
+    async def _refused(self, stream: protocol.Stream, headers: connection.Headers) -> bool:
+        """Answers what grpclib would answer with silence and a traceback; whether it did."""
+        names = dict(headers)
+        if ":method" not in names or ":path" not in names:
+            stream.reset_nowait(ErrorCodes.PROTOCOL_ERROR)
+            return True
+        refusal = self._refusal(headers)
+        if refusal is None:
+            return False
+        status, message = refusal
+        await stream.send_headers(
+            [
+                (":status", "200"),
+                ("content-type", "application/grpc"),
+                ("grpc-status", str(status.value)),
+                ("grpc-message", metadata.encode_grpc_message(message)),
+            ],
+            end_stream=True,
+        )
+        return True
+
+    def _refusal(self, headers: connection.Headers) -> tuple[const.Status, str] | None:
+        if self._closing:
+            return const.Status.UNAVAILABLE, str(errors.ShuttingDown())
+        for name, value in headers:
+            try:
+                if name.endswith("-bin"):
+                    metadata.decode_bin_value(value.encode("latin-1"))
+                elif name == "grpc-timeout" and metadata.decode_timeout(value) < SHORTEST_TIMEOUT_SECONDS:
+                    return const.Status.DEADLINE_EXCEEDED, "the deadline had passed when the call arrived"
+            except binascii.Error:
+                return const.Status.INVALID_ARGUMENT, f"metadata {name} is not base64; encode its bytes"
+            except ValueError:
+                return const.Status.INVALID_ARGUMENT, f"grpc-timeout {errors.shown(value)} is no duration"
+        return None
+
+    def _bound(self, path: str, method: methods.Method) -> const.Handler:
+        async def handle(stream: server.Stream[Any, Any]) -> None:
+            call = streaming.Call(
+                stream,
+                method=path,
+                cardinality=method.cardinality,
+                request_limit_bytes=self._request_limit_bytes,
+                send_timeout_seconds=self._send_timeout_seconds,
+                whole_chunks=self._whole_chunks,
+            )
+            self._calls.add(call)
+            self._idle.clear()
+            try:
+                failure = await call.run(method.serve)
+                if failure is not None:
+                    await call.fail(self._explained(failure, call))
+            finally:
+                self._calls.discard(call)
+                if not self._calls:
+                    self._idle.set()
+
+        return const.Handler(handle, method.cardinality, method.request_type, method.reply_type)
+
+    def _explained(self, failure: Exception, call: streaming.Call) -> streaming.CallError:
+        if isinstance(failure, streaming.CallError):
+            return failure
+        if isinstance(failure, grpclib.GRPCError):
+            return streaming.CallError(failure.status, failure.message or "")
+        explained = self._explain(failure, call)
+        if explained is not None:
+            return explained
+        request_id = uuid4().hex
+        logger.error("request %s: %s failed", request_id, call.method, exc_info=failure)
+        return streaming.CallError(
+            const.Status.INTERNAL, f"internal error; the server's log has it under request id {request_id}"
+        )
+
+
+class _Service:
+    """One service as grpclib's health and reflection want to see it: named by its paths."""
+
+    def __init__(self, service: Mapping[str, methods.Method]) -> None:
+        self.methods = service
+
+    def __mapping__(self) -> Mapping[str, Any]:
+        return self.methods
+
+
+def _foreign(mapping: Mapping[str, Any]) -> dict[str, methods.Method]:
+    return {path: methods.foreign(*handler) for path, handler in mapping.items()}

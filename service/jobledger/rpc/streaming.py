@@ -1,0 +1,333 @@
+"""Calls as our services see them: bytes in, bytes out, an end that the client hears of.
+
+grpclib's own stream is used underneath, never by a handler. What it would do instead, each kept by a test:
+
+- read a request of any size into memory, and answer a missing one with an assertion;
+- send for as long as the window is open without letting anybody else run;
+- wait for ever for a reader that reads nothing;
+- end calls that are cancelled from inside, at shutdown for one, with silence;
+- answer an unexpected exception with UNKNOWN, or log a client that went away as an error.
+
+A call ends in one of four ways: its handler returns (OK), its handler raises (what ``explain`` makes of
+it, else INTERNAL), somebody calls :meth:`Call.end` (the same, with that reason), or its client goes or its
+deadline passes: then the handler sees CancelledError, nothing is sent, and nothing is logged as an error.
+In all four the handler's ``finally`` and ``aclosing`` run at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import struct
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from typing import Any, Final
+
+import h2.exceptions
+from grpclib import const, server
+from multidict import MultiDict
+
+from jobledger import errors
+from jobledger.rpc import internals
+
+PREFIX: Final = struct.Struct(">BI")
+"""What stands before each message: the compressed flag and the length (gRPC, PROTOCOL-HTTP2)."""
+
+PATIENCE_SECONDS: Final = 0.5
+"""How long an end waits for a chunk that is being written: half a message before the trailers would look
+to the client like a broken server."""
+
+TRAILERS_SECONDS: Final = 5.0
+"""How long the trailers may wait for a connection that accepts no bytes; then the call is reset."""
+
+MESSAGE_LIMIT_BYTES: Final = 1024
+"""Longest status message in UTF-8. Percent-encoding triples it, and clients refuse more than 8 KiB of
+trailers."""
+
+
+class CallError(Exception):
+    """A call ends with this status, message and trailing metadata."""
+
+    def __init__(self, status: const.Status, message: str, trailers: Mapping[str, str] | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.trailers = dict(trailers or {})
+
+
+GrpclibHandler = Callable[[server.Stream[Any, Any]], Awaitable[None]]
+
+Reason = Callable[[], Exception]
+"""Makes the exception with which a call is ended, when it is ended: by then more may have been sent."""
+
+
+class Call:
+    """One call of a client, in the hands of its handler."""
+
+    def __init__(
+        self,
+        stream: server.Stream[Any, Any],
+        *,
+        method: str,
+        cardinality: const.Cardinality,
+        request_limit_bytes: int,
+        send_timeout_seconds: float,
+        whole_chunks: bool,
+    ) -> None:
+        self.method = method
+        """Its path, such as ``/job.Job/Register``."""
+
+        self.resume_uuid = ""
+        """The last uuid that was written completely; every abnormal end names it in ``resume-uuid``."""
+
+        self._stream = stream
+        self._http2 = internals.http2_stream(stream)
+        self._request_limit_bytes = request_limit_bytes
+        self._send_timeout_seconds = send_timeout_seconds
+        self._whole_chunks = whole_chunks
+        self._opened = False
+        # Only a server stream may be interrupted anywhere. A request that was read is answered first.
+        self._follows = cardinality is const.Cardinality.UNARY_STREAM
+        self._interruptible = self._follows
+        self._task = asyncio.current_task()
+        self._reason: Reason | None = None
+        self._interrupted = False
+        self._finished = False
+        self._patience: asyncio.TimerHandle | None = None
+
+    @property
+    def peer_address(self) -> str:
+        """The client's IP address without port or zone; an IPv4 address is written as one."""
+        address = self._stream.peer.addr()
+        if not address:
+            return "local"
+        host = address[0].partition("%")[0]
+        with contextlib.suppress(ValueError):
+            ip = ipaddress.ip_address(host)
+            return str(getattr(ip, "ipv4_mapped", None) or ip)
+        return host
+
+    @property
+    def ending(self) -> bool:
+        """Somebody wants the call to end; a handler that waits for its client should stop doing so."""
+        return self._reason is not None
+
+    @property
+    def client_gone(self) -> bool:
+        """The client reset the call, left, or its deadline passed."""
+        wrapper = self._http2.wrapper
+        return wrapper is not None and bool(wrapper.cancelled)
+
+    def header(self, name: str) -> str:
+        """A value of the request's metadata by its lower-case name, ``""`` if it was not sent.
+
+        Raises:
+            CallError: it was sent twice, with different values.
+        """
+        sent = self._stream.metadata or MultiDict[str | bytes]()
+        values = {str(value) for value in sent.getall(name, ())}
+        if len(values) > 1:
+            problem = f"metadata {name} has {len(values)} values; send one"
+            raise CallError(const.Status.INVALID_ARGUMENT, problem)
+        return values.pop() if values else ""
+
+    async def send_initial_metadata(self, metadata: Mapping[str, str] | None = None) -> None:
+        """Opens the answer, at most once; values are printable ASCII and not empty. Sending does it too."""
+        self._opened = True
+        await self._stream.send_initial_metadata(metadata=dict(metadata or {}))
+
+    async def receive(self, limit_bytes: int | None = None) -> bytes | None:
+        """The next request, or None when the client has sent its last. At its largest ``limit_bytes``.
+
+        An end asked for from outside takes effect here, between two requests.
+
+        Raises:
+            CallError: it is too large, compressed, or cut off.
+        """
+        self._end_if_asked()
+        limit = self._request_limit_bytes if limit_bytes is None else limit_bytes
+        self._interruptible = True
+        try:
+            prefix = await self._read(PREFIX.size)
+        finally:
+            self._interruptible = self._follows
+        if not prefix:
+            return None
+        compressed, size = PREFIX.unpack(prefix)
+        if compressed:
+            raise CallError(
+                const.Status.UNIMPLEMENTED, "compressed requests are not supported; send without compression"
+            )
+        if size > limit:
+            raise CallError(
+                const.Status.RESOURCE_EXHAUSTED,
+                f"a request of {size} bytes exceeds the limit of {limit} bytes; send less at once",
+            )
+        body = await self._read(size)
+        if len(body) < size:
+            raise _cut_off()
+        return body
+
+    async def receive_one(self) -> bytes:
+        """The request of a call that has exactly one.
+
+        Raises:
+            CallError: as :meth:`receive`, or there is none.
+        """
+        request = await self.receive()
+        if request is None:
+            raise CallError(const.Status.INVALID_ARGUMENT, "the call ended without a request; send one")
+        return request
+
+    async def send(self, message: bytes, *, resume_uuid: str = "") -> None:
+        """Sends one message; as :meth:`send_chunk`."""
+        await self._write(lambda: self._stream.send_message(message), resume_uuid)
+
+    async def send_chunk(self, framed: bytes, *, resume_uuid: str = "") -> None:
+        """Sends many messages, each behind its five-byte prefix, in one go; then lets others run.
+
+        Waits while the client's window is shut. Safe to cancel, but half a message may have been written:
+        the call cannot go on. ``resume_uuid`` is taken over when all of it was written.
+
+        Raises:
+            errors.SlowReader: the client read too little for too long.
+            Exception: the reason given to :meth:`end`, once the chunk was written.
+        """
+        if not self._opened:
+            await self.send_initial_metadata()
+        if self._whole_chunks:
+            await self._write(lambda: self._http2.send_data(framed), resume_uuid)
+        else:
+            await self._write(lambda: self._send_one_by_one(framed), resume_uuid)
+
+    def end(self, reason: Reason) -> None:
+        """Ends the call from outside: at shutdown, or when its client subscribed again.
+
+        A server stream is cancelled where it waits, after the chunk that is being written if that takes no
+        longer than half a second. Others end before their next request; one that was read is answered.
+        The first reason counts.
+        """
+        if self._reason is not None or self._finished:
+            return
+        self._reason = reason
+        if self._interruptible:
+            self._interrupt()
+        elif self._follows:
+            self._patience = asyncio.get_running_loop().call_later(PATIENCE_SECONDS, self._interrupt)
+
+    def force(self) -> None:
+        """Cancels a call that :meth:`end` was told to end, and that takes too long."""
+        if self._reason is not None:
+            self._interrupt()
+
+    async def delegate(self, handler: GrpclibHandler) -> None:
+        """Lets a handler written for grpclib, such as health, serve the call."""
+        await handler(self._stream)
+
+    async def run(self, serve: Callable[[Call], Awaitable[None]]) -> Exception | None:
+        """Runs the handler; what it raised, or was ended with. CancelledError when the client is gone."""
+        failure: Exception | None = None
+        try:
+            await serve(self)
+        except asyncio.CancelledError:
+            if not self._interrupted or self.client_gone or self._reason is None:
+                raise
+            failure = self._reason()
+        except Exception as error:  # noqa: BLE001 - the outermost loop of a call
+            failure = error
+        finally:
+            self._finished = True
+            if self._patience is not None:
+                self._patience.cancel()
+        await self._absorb_interrupt()
+        if self.client_gone:
+            # grpclib calls it a failure to handle cancellation when anything else leaves the handler.
+            raise asyncio.CancelledError
+        return failure
+
+    async def fail(self, failure: CallError) -> None:
+        """Sends the trailers of a call that failed."""
+        trailers = {"resume-uuid": self.resume_uuid, **failure.trailers}
+        try:
+            async with asyncio.timeout(TRAILERS_SECONDS):
+                await self._stream.send_trailing_metadata(
+                    status=failure.status,
+                    status_message=_clipped(failure.message),
+                    metadata={name: value for name, value in trailers.items() if value},
+                )
+        except h2.exceptions.StreamClosedError:
+            raise asyncio.CancelledError from None
+        except TimeoutError:
+            self._http2.reset_nowait()
+            raise asyncio.CancelledError from None
+
+    async def _read(self, size: int) -> bytes:
+        try:
+            return await self._http2.recv_data(size)
+        except AssertionError:  # grpclib's way to say that the request ended early
+            raise _cut_off() from None
+
+    async def _write(self, write: Callable[[], Awaitable[None]], resume_uuid: str) -> None:
+        if self._follows:
+            self._end_if_asked()
+        self._opened = True
+        self._interruptible = False
+        try:
+            async with asyncio.timeout(self._send_timeout_seconds):
+                await write()
+        except TimeoutError:
+            raise errors.SlowReader(self._send_timeout_seconds) from None
+        finally:
+            self._interruptible = self._follows
+        if resume_uuid:
+            self.resume_uuid = resume_uuid
+        if self._follows:
+            self._end_if_asked()
+        # grpclib's send does not yield while the window is open: a replay would stall every other call.
+        await asyncio.sleep(0)
+
+    async def _send_one_by_one(self, framed: bytes) -> None:
+        for message in messages_of(framed):
+            await self._stream.send_message(message)
+
+    def _end_if_asked(self) -> None:
+        if self._reason is not None:
+            raise self._reason()
+
+    def _interrupt(self) -> None:
+        if not self._finished and not self._interrupted and self._task is not None:
+            self._interrupted = True
+            self._task.cancel()
+
+    async def _absorb_interrupt(self) -> None:
+        """Takes a cancellation of ours that the handler did not wait for; it would hit the trailers."""
+        if self._interrupted and self._task is not None and self._task.cancelling():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(0)
+            self._task.uncancel()
+
+
+def frame(message: bytes) -> bytes:
+    """A message behind its prefix, uncompressed."""
+    return PREFIX.pack(0, len(message)) + message
+
+
+def messages_of(framed: bytes) -> Iterator[bytes]:
+    """The messages of a chunk, in order."""
+    at = 0
+    while at < len(framed):
+        _, size = PREFIX.unpack_from(framed, at)
+        at += PREFIX.size
+        yield framed[at : at + size]
+        at += size
+
+
+def _cut_off() -> CallError:
+    return CallError(const.Status.INVALID_ARGUMENT, "the request ended in the middle of a message")
+
+
+def _clipped(message: str) -> str:
+    encoded = message.encode("utf-8", "backslashreplace")
+    if len(encoded) <= MESSAGE_LIMIT_BYTES:
+        return encoded.decode()
+    return encoded[: MESSAGE_LIMIT_BYTES - 3].decode("utf-8", "ignore") + "…"
