@@ -23,7 +23,10 @@
     │   └── ShuttingDown           this replica goes away
     ├── Unavailable                try again; nothing was half done
     │   ├── DatabaseUnavailable    Postgres is away, or the append lock is held
-    │   └── Overloaded             the queue is full
+    │   ├── Overloaded             the queue is full
+    │   └── ServerUnreachable      at a client: nobody answers there
+    ├── ServerRefused              at a client: the service says why not, and what to do
+    ├── StreamBroken               at a client: the stream left out or repeated a position
     ├── DataLoss                   the log has a hole: stop, and look at the database
     └── SetupError                 the service cannot start as it is set up
         ├── SchemaError            the schema is not ours, newer, or older
@@ -186,7 +189,9 @@ class SlowReader(StreamEnd):
     reason = "slow-reader"
 
     def __init__(self, seconds: float) -> None:
-        super().__init__(f"nothing was read for {seconds:g} s; read faster, or resume from the last uuid handled")
+        super().__init__(
+            f"nothing was read for {seconds:g} s; read faster, or resume from the last uuid handled"
+        )
 
 
 class ShuttingDown(StreamEnd):
@@ -209,6 +214,40 @@ class DatabaseUnavailable(Unavailable):
 
 class Overloaded(Unavailable):
     """More is waiting than may wait; come back in a moment."""
+
+
+class ServerUnreachable(Unavailable):
+    """A client gets no answer from the service, or none that it understands."""
+
+    def __init__(self, server: str, cause: str) -> None:
+        super().__init__(f"no JobLedger answers at {server}: {cause}")
+        self.server = server
+
+
+class ServerRefused(LedgerError):
+    """The service answered a client's call with an error that trying again would not mend.
+
+    ``status`` is the gRPC status' name or the REST errorCode; ``reason`` and ``resume_uuid`` are what
+    came as ``ledger-reason`` and ``resume-uuid``, or empty.
+    """
+
+    def __init__(self, message: str, *, status: str, reason: str = "", resume_uuid: str = "") -> None:
+        super().__init__(message)
+        self.status = status
+        self.reason = reason
+        self.resume_uuid = resume_uuid
+
+
+class StreamBroken(LedgerError):
+    """A stream did not go on at the next position: what it says is no longer the whole log."""
+
+    def __init__(self, *, after: int, got: int) -> None:
+        super().__init__(
+            f"the stream went from position {after} to {got}, not to {after + 1}; something between here and "
+            "the log loses or repeats messages: subscribe again after the last uuid handled, and report it"
+        )
+        self.after = after
+        self.got = got
 
 
 class DataLoss(LedgerError):
