@@ -1,0 +1,45 @@
+"""What every test can ask for."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import AsyncIterator, Iterator
+
+import asyncpg
+import pytest
+
+from tests.support import postgres as support
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[support.Postgres]:
+    """The server of this test run."""
+    with support.started() as server:
+        yield server
+
+
+@pytest.fixture
+async def database(postgres: support.Postgres) -> AsyncIterator[str]:
+    """The DSN of a fresh, migrated database."""
+    async with postgres.database() as dsn:
+        yield dsn
+
+
+@pytest.fixture
+async def connection(database: str) -> AsyncIterator[asyncpg.Connection[asyncpg.Record]]:
+    """A connection to the test's database."""
+    connected = await asyncpg.connect(database)
+    yield connected
+    await connected.close()
+
+
+@pytest.fixture(autouse=True)
+async def unhandled() -> AsyncIterator[list[dict[str, object]]]:
+    """What tasks and callbacks raised and nobody handled; fails the test unless the test empties it."""
+    seen: list[dict[str, object]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: seen.append(context))
+    yield seen
+    # A failed task says so when it is collected.
+    gc.collect()
+    assert not seen, f"unhandled in the event loop: {seen}"
