@@ -1,69 +1,197 @@
-"""JSON that is kept as text but must be readable as jsonb: what Postgres would refuse is refused here."""
+"""JSON text read without losing anything and without trusting it.
+
+What Postgres, a driver or another reader would later change or choke on is refused here, with the place
+at fault: keys given twice, U+0000, lone surrogates, NaN, numbers beyond a double, deep nesting. Messages
+never quote a value: nothing was masked yet.
+"""
 
 from __future__ import annotations
 
+import json
 import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
 from decimal import Decimal
+from typing import TypeAlias, cast
 
 import msgspec
 
 from jobledger import errors
 
-NUMERIC_DIGITS_BEFORE_POINT = 131_072
-NUMERIC_DIGITS_AFTER_POINT = 16_383
-"""The range of Postgres' numeric, which jsonb keeps numbers in (PostgreSQL manual, 8.1 Numeric Types)."""
+Tree: TypeAlias = "dict[str, Tree] | list[Tree] | str | int | Decimal | bool | None"
+"""A JSON value; numbers with a fraction or an exponent are Decimals, so that none is rounded."""
 
-INTEGER_DIGITS = 4_000
-"""Longer integers are refused: Python's own conversion limit is 4,300 digits."""
+MAX_DEPTH = 64
+"""Levels of arrays and objects. Pod specs have about 15; every reader in reach takes 64."""
 
-_LONG_INTEGER = re.compile(rf"\d{{{INTEGER_DIGITS}}}")
+MAX_EXPONENT = 308
+"""The largest power of ten of a double, either way: beyond it jsonb refuses or other readers round to 0."""
+
+MAX_NUMBER_LENGTH = 400
+"""Characters of a number: enough for every one within MAX_EXPONENT, too few to cost time."""
+
+_CODEC = msgspec.json.Encoder(order="sorted", decimal_format="number")
+_MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_LARGE_EXPONENT = re.compile(r"\de[+-]?\d{3}", re.IGNORECASE | re.ASCII)
+_DUBIOUS_ESCAPE = re.compile(r"\\u(?:0000|d[89a-f])", re.IGNORECASE)
+"""An escape that may stand for U+0000 or half of a pair; most of them are innocent."""
+
+_DUBIOUS_CHARACTER = re.compile("[\0\ud800-\udfff]")
+
+_TOO_DEEP = f"nests deeper than {MAX_DEPTH} levels"
+_PLAIN_KEY = re.compile(r"[\w./-]{1,64}")
 
 
-def _within_numeric(text: str) -> None:
-    number = Decimal(text)
-    exponent = number.as_tuple().exponent
-    if not isinstance(exponent, int) or not (
-        number.adjusted() < NUMERIC_DIGITS_BEFORE_POINT and exponent >= -NUMERIC_DIGITS_AFTER_POINT
-    ):
-        message = f"the number {errors.shown(text)} is out of range"
-        raise ValueError(message)
+@dataclass(frozen=True, slots=True)
+class _Flaw:
+    """Stands in the tree where something cannot be recorded, until its path is known."""
+
+    problem: str
+    remedy: str
 
 
-_decoder = msgspec.json.Decoder(float_hook=_within_numeric)
+class _Reader:
+    """What json.loads asks for each object and number; flaws stay in the tree until it is walked."""
+
+    def __init__(self) -> None:
+        self.found_flaws = False
+
+    def members(self, pairs: list[tuple[str, object]]) -> object:
+        result = dict(pairs)
+        if len(result) == len(pairs):
+            return result
+        keys = Counter(key for key, _ in pairs)
+        twice = next(key for key, times in keys.items() if times > 1)
+        return self._flaw(f"has the key {errors.shown(twice)} twice", "give each key once")
+
+    def integer(self, digits: str) -> object:
+        return int(digits) if len(digits) <= MAX_EXPONENT else self._beyond()
+
+    def decimal(self, digits: str) -> object:
+        number = _decimal(digits)
+        return self._beyond() if number is None else number
+
+    def constant(self, _word: str) -> object:
+        return self._flaw("is NaN or Infinity, which JSON does not have", "give a number, a string or null")
+
+    def _beyond(self) -> _Flaw:
+        return self._flaw("is beyond the range of a double", "give a number within it, or a string")
+
+    def _flaw(self, problem: str, remedy: str) -> _Flaw:
+        self.found_flaws = True
+        return _Flaw(problem, remedy)
+
+
+def read(text: str, field: str) -> Tree:
+    """The value that the text holds.
+
+    Args:
+        text: JSON of any size; time and memory are linear in it.
+        field: What the value is called in errors.
+
+    Raises:
+        errors.InvalidEvent: it is no JSON, or something in it cannot be recorded; names the place.
+    """
+    reader = _Reader()
+    problem = ""
+    value: object = None
+    try:
+        value = json.loads(
+            text,
+            object_pairs_hook=reader.members,
+            parse_int=reader.integer,
+            parse_float=reader.decimal,
+            parse_constant=reader.constant,
+        )
+    except json.JSONDecodeError as error:
+        problem = f"is no JSON: {error.msg} (line {error.lineno}, column {error.colno})"
+    except RecursionError:
+        problem = _TOO_DEEP
+    # Raised out here, so that no handler finds the whole text in the exception's context.
+    if problem:
+        raise errors.InvalidEvent(field=field, problem=problem, remedy="send well-formed, flat JSON")
+    if _too_deep(value):
+        raise errors.InvalidEvent(field=field, problem=_TOO_DEEP, remedy="send something flatter")
+    if reader.found_flaws or _DUBIOUS_ESCAPE.search(text) or _DUBIOUS_CHARACTER.search(text):
+        _refuse_flaws(value, field)
+    return cast("Tree", value)
 
 
 def check_object(text: str, *, field: str) -> None:
-    """Make sure that a text is a JSON object that Postgres can read as jsonb.
+    """Refuse a text that is no JSON object, without reading what is in it; made for megabytes.
 
     Raises:
-        errors.InvalidEvent: It is not JSON, not an object, or holds U+0000, a lone surrogate, a number
-            out of range, or nesting too deep.
+        errors.InvalidEvent: as :func:`read`, but keys given twice and numbers without exponent pass.
     """
+    problem = ""
     try:
-        if _LONG_INTEGER.search(text):
-            problem = f"holds an integer of more than {INTEGER_DIGITS} digits"
-            raise errors.InvalidEvent(field=field, problem=problem, remedy="send it as a string")
-        value: object = _decoder.decode(text)
-    except (msgspec.DecodeError, ValueError, ArithmeticError) as error:
-        problem = f"is not JSON that can be kept: {error}"
-        raise errors.InvalidEvent(field=field, problem=problem, remedy="send a JSON object as text") from None
-    except RecursionError:
-        problem = "is nested too deeply"
-        raise errors.InvalidEvent(field=field, problem=problem, remedy="send a flatter JSON object") from None
-    if not isinstance(value, dict):
-        problem = f"is a JSON {type(value).__name__}, not an object"
-        raise errors.InvalidEvent(field=field, problem=problem, remedy='send a JSON object, such as {"status":"initializing"}')
-    if "\\u0000" in text and _holds_nul(value):  # pyright: ignore[reportUnknownArgumentType]
-        raise errors.InvalidEvent(field=field, problem="holds U+0000", remedy="send it without that character")
+        _MEMBERS.decode(text)
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        problem = "is no JSON object"
+    if problem:
+        raise errors.InvalidEvent(
+            field=field, problem=problem, remedy='send one, such as {"status":"initializing"}'
+        )
+    if _DUBIOUS_ESCAPE.search(text) or _LARGE_EXPONENT.search(text):
+        read(text, field)
 
 
-def _holds_nul(value: object) -> bool:
-    match value:
-        case str():
-            return "\0" in value
-        case dict():
-            return any(_holds_nul(key) or _holds_nul(item) for key, item in value.items())  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
-        case list():
-            return any(map(_holds_nul, value))  # pyright: ignore[reportUnknownArgumentType]
-        case _:
+def write(value: object) -> str:
+    """The one text of a value: sorted keys, no spaces, characters as themselves, numbers exact."""
+    return _CODEC.encode(value).decode()
+
+
+def member(path: str, key: str) -> str:
+    """The path of a key's value; a key that would spoil a message is quoted and cut."""
+    return f"{path}.{key}" if _PLAIN_KEY.fullmatch(key) else f"{path}.{errors.shown(key)}"
+
+
+def _decimal(digits: str) -> Decimal | None:
+    if len(digits) > MAX_NUMBER_LENGTH:
+        return None
+    try:
+        number = Decimal(digits)
+    except ArithmeticError:
+        return None
+    return number if abs(number.adjusted()) <= MAX_EXPONENT else None
+
+
+def _too_deep(value: object) -> bool:
+    level = [value]
+    for _ in range(MAX_DEPTH + 1):
+        level = [child for node in level for child in _children(node) if isinstance(child, (dict, list))]
+        if not level:
             return False
+    return True
+
+
+def _children(node: object) -> list[object]:
+    if isinstance(node, dict):
+        return list(cast("dict[str, object]", node).values())
+    return cast("list[object]", node) if isinstance(node, list) else []
+
+
+def _refuse_flaws(value: object, field: str) -> None:
+    for path, node in _walk(value, field):
+        if isinstance(node, _Flaw):
+            raise errors.InvalidEvent(field=path, problem=node.problem, remedy=node.remedy)
+        if isinstance(node, str) and (found := _DUBIOUS_CHARACTER.search(node)):
+            what = "U+0000" if found.group() == "\0" else "half of a surrogate pair"
+            raise errors.InvalidEvent(
+                field=path, problem=f"contains {what} at character {found.start()}", remedy="leave it out"
+            )
+
+
+def _walk(value: object, path: str) -> Iterator[tuple[str, object]]:
+    """Every value and every key, with its path, in no particular order; no recursion."""
+    waiting = [(path, value)]
+    while waiting:
+        where, node = waiting.pop()
+        yield where, node
+        if isinstance(node, dict):
+            for key, child in cast("dict[str, object]", node).items():
+                yield f"{where}, in a key", key
+                waiting.append((member(where, key), child))
+        elif isinstance(node, list):
+            waiting.extend((f"{where}[{at}]", child) for at, child in enumerate(cast("list[object]", node)))
