@@ -167,6 +167,8 @@ class OtherEpoch(CursorError):
 class SubscriptionRefused(LedgerError):
     """A subscription is not admitted; its message is exactly what existing clients look for."""
 
+    reason = "refused"
+
 
 class StreamEnd(LedgerError):
     """A running stream ends; resume after the last uuid that was handled."""
@@ -252,6 +254,8 @@ class StreamBroken(LedgerError):
 
 class DataLoss(LedgerError):
     """A position is missing from the log: nothing after it can be trusted to be complete."""
+
+    reason = "data-loss"
 
     def __init__(self, position: int) -> None:
         super().__init__(

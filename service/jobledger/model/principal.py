@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from jobledger import errors
+
 
 class Scope(StrEnum):
     """What a principal may do."""
@@ -37,3 +39,13 @@ class Principal:
     def anonymous(cls, address: str) -> Principal:
         """Somebody at an address (without its port), who may do everything."""
         return cls(publisher=f"anonymous@{address}", scopes=frozenset(Scope))
+
+    def require(self, scope: Scope) -> None:
+        """Go on only if the principal may do this.
+
+        Raises:
+            errors.NotPermitted: It may not.
+        """
+        if scope not in self.scopes:
+            message = f"{self.publisher} may not {scope}; ask the operator for the scope"
+            raise errors.NotPermitted(message)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 
 class StartFrom(StrEnum):
@@ -17,6 +18,20 @@ class StartFrom(StrEnum):
 
     LATEST = "latest"
     """Only what comes after now."""
+
+
+class Keys(NamedTuple):
+    """What a filter looks at in an event."""
+
+    job_id: str
+    operator: str
+    namespace: str
+    framework: str
+    left_namespace: str | None
+    """The namespace that the job was in before this event; None if it stayed."""
+
+    left_framework: str | None
+    """The framework that it had before this event; None if it kept it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,22 +48,21 @@ class Filter:
         """Whether it lets all events through."""
         return not (self.namespaces or self.job_ids or self.frameworks or self.operators)
 
-    def matches(
-        self,
-        *,
-        job_id: str,
-        operator: str,
-        namespace: str,
-        framework: str,
-        left_namespace: str | None,
-        left_framework: str | None,
-    ) -> bool:
+    def matches(self, keys: Keys) -> bool:
         """Whether an event passes; what its job left with it counts too, so that followers hear of it."""
         return (
-            (not self.job_ids or job_id in self.job_ids)
-            and (not self.operators or operator in self.operators)
-            and (not self.namespaces or namespace in self.namespaces or left_namespace in self.namespaces)
-            and (not self.frameworks or framework in self.frameworks or left_framework in self.frameworks)
+            (not self.job_ids or keys.job_id in self.job_ids)
+            and (not self.operators or keys.operator in self.operators)
+            and (
+                not self.namespaces
+                or keys.namespace in self.namespaces
+                or keys.left_namespace in self.namespaces
+            )
+            and (
+                not self.frameworks
+                or keys.framework in self.frameworks
+                or keys.left_framework in self.frameworks
+            )
         )
 
 

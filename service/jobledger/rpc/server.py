@@ -108,7 +108,13 @@ class ServiceServer:
         loop = asyncio.get_running_loop()
         found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, _, _, _, address = found[0]
-        sock = socket.create_server(address[:2], family=family, backlog=BACKLOG, reuse_port=reuse_port)
+        sock = socket.create_server(
+            address[:2],
+            family=family,
+            backlog=BACKLOG,
+            reuse_port=reuse_port,
+            dualstack_ipv6=family is socket.AF_INET6 and address[0] == "::" and socket.has_dualstack_ipv6(),
+        )
         self._listener = await loop.create_server(self._connection, sock=sock, backlog=BACKLOG)
         bound: int = sock.getsockname()[1]
         return bound

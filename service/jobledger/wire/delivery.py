@@ -23,12 +23,16 @@ _POSITION_TAG: Final = b"\xa0\x06"  # field 100, varint
 _RECORDED_TAG: Final = b"\xa8\x06"  # field 101, varint
 
 
+_CONTINUED: Final = 0x80
+"""Seven bits a byte, the eighth says that more follow."""
+
+
 def varint(number: int) -> bytes:
     """A non-negative integer as protobuf writes it."""
     out = bytearray()
-    while number > 0x7F:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
+    while number >= _CONTINUED:
+        out.append(number % _CONTINUED | _CONTINUED)
+        number //= _CONTINUED
     out.append(number)
     return bytes(out)
 
@@ -38,9 +42,7 @@ def frame(message: bytes) -> bytes:
     return _PREFIX.pack(0, len(message)) + message
 
 
-def signal(
-    *, stored: bytes, hccl: str | None, position: event.Position, recorded_at: datetime
-) -> bytes:
+def signal(*, stored: bytes, hccl: str | None, position: event.Position, recorded_at: datetime) -> bytes:
     """The message that subscribers get: the stored bytes with HcclJson and our own fields behind them.
 
     Protobuf allows the concatenation: fields may come in any order (encoding guide, "Last One Wins").
@@ -96,4 +98,5 @@ def ledger_caught_up(position: event.Position) -> bytes:
 
 def ledger_heartbeat(position: event.Position, uuid: str, head: event.Position) -> bytes:
     """A SubscribeResponse that moves a quiet stream's cursor on."""
-    return messages.SubscribeResponse(heartbeat={"position": position, "uuid": uuid, "head": head}).SerializeToString()
+    beat = {"position": position, "uuid": uuid, "head": head}
+    return messages.SubscribeResponse(heartbeat=beat).SerializeToString()

@@ -1,0 +1,216 @@
+"""The door: what a publisher gave is checked, masked and encoded, without the append lock.
+
+Every refusal names the field, the value and the remedy, and concerns that event alone.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from dataclasses import dataclass
+from typing import Final
+from zoneinfo import ZoneInfo
+
+from msgspec.structs import replace
+
+from jobledger import errors
+from jobledger.model import chain, completion, detail, event, jsontext, masking
+from jobledger.model.signal import JOB_STATUSES, Signal
+from jobledger.wire import signals
+
+JOB_ID_CHARACTERS: Final = 256
+"""The longest job id (CWAI contract)."""
+
+NAME_CHARACTERS: Final = 512
+"""The longest of all other names: twice what Kubernetes allows, and still within an index entry."""
+
+LATEST_SECOND: Final = 253_402_300_799
+"""The last second of the year 9999, the last one that a CWAI time can show."""
+
+LARGEST_PART: Final = 999_999_999
+"""The largest cmIndex or total; both are integers in the table."""
+
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_DECIMAL: Final = re.compile(r"0|[1-9][0-9]{0,18}", re.ASCII)
+_WIRE_NAMES: Final = {
+    "job_id": "jobId",
+    "job_name": "jobName",
+    "framework": "frameWork",
+    "job_status": "jobStatus",
+    "cm_index": "cmIndex",
+    "hccl_json": "HcclJson",
+    "delete_time": "deleteTime",
+    "shared_tor_ip": "sharedTorIp",
+    "master_addr": "masterAddr",
+}
+_NAMES: Final = ("job_name", "namespace", "framework", "master_addr", "sid")
+_TEXTS: Final = (*_NAMES, "job_id", "shared_tor_ip", "hccl_json")
+_STATUS_WORDS: Final = {
+    "Pending": "pending",
+    "Running": "running",
+    "Succeeded": "complete",
+    "Failed": "failed",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Admission:
+    """Checks events against the rules that need no database."""
+
+    zone: ZoneInfo
+    """The zone in which times of a description without an offset are read."""
+
+    detail_limit_bytes: int
+    """The largest description, as JSON text in UTF-8."""
+
+    def admit(self, submission: event.Submission, *, publisher: str) -> completion.Draft:
+        """Check, mask and encode one event.
+
+        Raises:
+            errors.EventError: It is refused, for the reason given.
+        """
+        signal = submission.signal
+        described: masking.Masked | None = None
+        text: str | None = None
+        region, account_id, user_id = submission.region, submission.account_id, submission.user_id
+        if submission.detail:
+            parsed = detail.parse(submission.detail, zone=self.zone, limit_bytes=self.detail_limit_bytes)
+            described = masking.mask(parsed.detail)
+            text = detail.encode(described.detail)
+            signal = replace(signal, job_id=_agreed("jobID", signal.job_id, parsed.job_id))
+            region = _agreed("regionID", region, parsed.region)
+            account_id = _agreed("accountID", account_id, parsed.account_id)
+            user_id = _agreed("userID", user_id, parsed.user_id)
+            if submission.completes_all and not signal.job_status:
+                signal = replace(signal, job_status=_status(described.detail))
+        for field, value in (("region", region), ("accountId", account_id), ("userId", user_id)):
+            _check_name(field, value)
+        identity = _check_uuid(signal.uuid)
+        _check_signal(signal, completes_all=submission.completes_all)
+        signal = replace(signal, uuid=str(identity))
+        given = signals.given_signal(signal)
+        return completion.Draft(
+            uuid=identity,
+            signal=signal,
+            described=described,
+            detail=text,
+            region=region,
+            account_id=account_id,
+            user_id=user_id,
+            completes_all=submission.completes_all,
+            content_hash=chain.content_hash(
+                signal=given, detail=text, region=region, account_id=account_id, user_id=user_id
+            ),
+            publisher=publisher,
+            size_bytes=len(given) + len(text or ""),
+        )
+
+
+def _agreed(field: str, given: str, described: str) -> str:
+    """The one value of a field that may stand in two places."""
+    if given and described and given != described:
+        raise errors.InvalidEvent(
+            field=f"detail.{field}",
+            value=described,
+            problem=f"contradicts {errors.shown(given)}, given beside the detail",
+            remedy="give it once, or the same twice",
+        )
+    return given or described
+
+
+def _status(described: detail.Detail) -> str:
+    """The jobStatus that a description's own status word stands for; "" if it has none."""
+    if not described.status:
+        return ""
+    try:
+        return _STATUS_WORDS[described.status]
+    except KeyError:
+        raise errors.InvalidEvent(
+            field="detail.status",
+            value=described.status,
+            problem=f"is none of {', '.join(_STATUS_WORDS)}",
+            remedy=f"give signal.jobStatus beside it ({', '.join(JOB_STATUSES)})",
+        ) from None
+
+
+def _check_uuid(text: str) -> uuid.UUID:
+    """The event's uuid in any spelling that Python reads; a fresh one if none was given."""
+    if not text:
+        return uuid.uuid4()
+    try:
+        return uuid.UUID(text)
+    except ValueError:
+        remedy = "send any valid UUID, or leave it empty and one is made"
+        raise errors.InvalidEvent(
+            field="signal.uuid", value=text, problem="is not a uuid", remedy=remedy
+        ) from None
+
+
+def _check_signal(signal: Signal, *, completes_all: bool) -> None:
+    for name in _TEXTS:
+        _check_text(f"signal.{_WIRE_NAMES.get(name, name)}", getattr(signal, name))
+    _check_job_id(signal.job_id)
+    for name in _NAMES:
+        _check_name(f"signal.{_WIRE_NAMES.get(name, name)}", getattr(signal, name))
+    deleting = signal.operator == event.Operator.DELETE
+    if not deleting and signal.operator != event.Operator.ADD:
+        raise errors.InvalidEvent(
+            field="signal.operator", value=signal.operator, problem="is unknown", remedy="use add or delete"
+        )
+    optional = deleting or completes_all
+    if signal.job_status not in JOB_STATUSES and (signal.job_status or not optional):
+        raise errors.InvalidEvent(
+            field="signal.jobStatus",
+            value=signal.job_status,
+            problem="is no job status",
+            remedy=f"use {', '.join(JOB_STATUSES)}",
+        )
+    _check_number("signal.time", signal.time, LATEST_SECOND, "epoch seconds")
+    _check_number("signal.deleteTime", signal.delete_time, LATEST_SECOND, "epoch seconds")
+    _check_number("signal.cmIndex", signal.cm_index, LARGEST_PART, "a part's index")
+    _check_number("signal.total", signal.total, LARGEST_PART, "a number of parts")
+    if signal.hccl_json:
+        jsontext.check_object(signal.hccl_json, field="signal.HcclJson")
+
+
+def _check_job_id(job_id: str) -> None:
+    if not job_id:
+        problem, remedy = "is empty", "name the job that the event speaks of"
+        raise errors.InvalidEvent(field="signal.jobId", problem=problem, remedy=remedy)
+    if len(job_id) > JOB_ID_CHARACTERS or _CONTROL.search(job_id):
+        raise errors.InvalidEvent(
+            field="signal.jobId",
+            value=job_id,
+            problem=f"is longer than {JOB_ID_CHARACTERS} characters or holds control characters",
+            remedy="use the workload's UID or another short printable id",
+        )
+
+
+def _check_text(field: str, value: str) -> None:
+    if "\0" in value:
+        remedy = "send it without that character"
+        raise errors.InvalidEvent(field=field, value=value, problem="holds U+0000", remedy=remedy)
+    if not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
+        remedy = "send well-formed Unicode"
+        raise errors.InvalidEvent(field=field, value=value, problem="holds a lone surrogate", remedy=remedy)
+
+
+def _check_name(field: str, value: str) -> None:
+    _check_text(field, value)
+    if len(value) > NAME_CHARACTERS:
+        raise errors.InvalidEvent(
+            field=field,
+            value=value,
+            problem=f"has {len(value)} characters",
+            remedy=f"use at most {NAME_CHARACTERS}",
+        )
+
+
+def _check_number(field: str, text: str, largest: int, meaning: str) -> None:
+    if text and (not _DECIMAL.fullmatch(text) or int(text) > largest):
+        raise errors.InvalidEvent(
+            field=field,
+            value=text,
+            problem=f"is not {meaning} as a decimal number from 0 to {largest}",
+            remedy="send digits without sign, point, spaces or leading zeros, or nothing",
+        )

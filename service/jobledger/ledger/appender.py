@@ -1,0 +1,305 @@
+"""Group commit: what queues while one transaction commits is the next one's batch.
+
+One appender a process, one batch at a time. A caller that gives up leaves its events in the queue: they
+are recorded whole or, if the process dies first, not at all; a retry with the same uuids finds out.
+
+::
+
+    append() ──▶ queue ──▶ batch ──▶ transaction ──┬─ committed ──▶ receipts, wake
+                (bounded)                          ├─ refused by the data ──▶ halved, down to the one at fault
+                                                   ├─ Postgres away ──▶ DatabaseUnavailable
+                                                   └─ COMMIT's outcome unknown ──▶ lock, look the uuids up
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from jobledger import errors
+from jobledger.ledger import admission, batch
+from jobledger.model import completion, event
+from jobledger.model.principal import Principal
+from jobledger.store import engine
+
+BATCH_EVENTS: Final = 1_024
+"""Events a transaction: beyond that the round trip no longer matters, and others wait for the lock."""
+
+BATCH_BYTES: Final = 8 * 1024 * 1024
+"""Bytes a transaction, for large rank tables; a single larger request still goes as one."""
+
+RESOLVE_SECONDS: Final = 20.0
+"""How long to find out what became of a COMMIT whose answer was lost."""
+
+RESOLVE_PAUSE_SECONDS: Final = 0.2
+
+_Recorded: TypeAlias = tuple[list[batch.Outcome], event.Position]
+"""The outcomes in the drafts' order, and the new head."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, eq=False)
+class _Waiting:
+    """One caller's events on their way through the queue; they stay together and in order."""
+
+    drafts: Sequence[completion.Draft]
+    size_bytes: int
+    done: asyncio.Future[list[batch.Outcome]]
+
+    def succeed(self, outcomes: list[batch.Outcome]) -> None:
+        """Answer the caller, if it still waits."""
+        if not self.done.done():
+            self.done.set_result(outcomes)
+
+    def fail(self, error: errors.LedgerError) -> None:
+        """Tell the caller, if it still waits."""
+        if not self.done.done():
+            self.done.set_exception(error)
+
+
+class _OutcomeUnknown(Exception):  # noqa: N818 - no error yet: it is found out
+    """COMMIT was sent and its answer lost."""
+
+    def __init__(self, outcomes: list[batch.Outcome]) -> None:
+        super().__init__()
+        self.outcomes = outcomes
+
+
+class Appender:
+    """The one way into the log."""
+
+    def __init__(
+        self,
+        *,
+        dsn: str,
+        admission: admission.Admission,
+        rules: batch.Rules,
+        queue_events: int,
+        queue_bytes: int,
+        on_commit: Callable[[event.Position], None],
+    ) -> None:
+        self._dsn = dsn
+        self._admission = admission
+        self._rules = rules
+        self._queue_events = queue_events
+        self._queue_bytes = queue_bytes
+        self._on_commit = on_commit
+        self._queue: deque[_Waiting] = deque()
+        self._queued_events = 0
+        self._queued_bytes = 0
+        self._arrived = asyncio.Event()
+        self._closing = False
+        self._connection: engine.Own | None = None
+
+    async def append(
+        self, submissions: Sequence[event.Submission | errors.EventError], principal: Principal
+    ) -> list[batch.Outcome]:
+        """Record events; the outcomes come in their order, after all of them are durable and in the view.
+
+        An event that could not even be decoded comes as its error and is handed through. Safe to cancel:
+        the events are then recorded or not, each batch wholly.
+
+        Raises:
+            errors.Overloaded: Too much is waiting; nothing was recorded.
+            errors.DatabaseUnavailable: Postgres is away; nothing was recorded, unless the text says that the
+                outcome is unknown. Retry with the same uuids.
+            errors.ShuttingDown: This process goes away; nothing was recorded.
+        """
+        admitted = [self._admit(submission, principal) for submission in submissions]
+        drafts = [draft for draft in admitted if isinstance(draft, completion.Draft)]
+        outcomes = iter(await self._enqueue(drafts) if drafts else [])
+        return [next(outcomes) if isinstance(each, completion.Draft) else each for each in admitted]
+
+    def _admit(
+        self, submission: event.Submission | errors.EventError, principal: Principal
+    ) -> completion.Draft | errors.EventError:
+        if isinstance(submission, errors.EventError):
+            return submission
+        try:
+            return self._admission.admit(submission, publisher=principal.publisher)
+        except errors.EventError as error:
+            return error
+
+    async def _enqueue(self, drafts: Sequence[completion.Draft]) -> list[batch.Outcome]:
+        if self._closing:
+            raise errors.ShuttingDown
+        size = sum(draft.size_bytes for draft in drafts)
+        # An empty queue takes a request of any size: what the request limit let in must be possible.
+        if self._queue and (
+            self._queued_events + len(drafts) > self._queue_events
+            or self._queued_bytes + size > self._queue_bytes
+        ):
+            message = (
+                f"{self._queued_events} events ({self._queued_bytes} bytes) are waiting to be recorded and "
+                "no more may; nothing was recorded, retry after 1 s with the same uuids"
+            )
+            raise errors.Overloaded(message)
+        waiting = _Waiting(drafts, size, asyncio.get_running_loop().create_future())
+        self._queue.append(waiting)
+        self._queued_events += len(drafts)
+        self._queued_bytes += size
+        self._arrived.set()
+        return await waiting.done
+
+    async def run(self) -> None:
+        """Write batches until :meth:`close` and an empty queue; wakes on arrival."""
+        try:
+            while True:
+                while taken := self._take():
+                    await self._write(taken)
+                if self._closing:
+                    return
+                self._arrived.clear()
+                await self._arrived.wait()
+        finally:
+            self._drop_connection()
+            for waiting in self._queue:
+                waiting.fail(errors.ShuttingDown())
+            self._queue.clear()
+
+    def close(self) -> None:
+        """Take no more; :meth:`run` ends when what is queued is recorded."""
+        self._closing = True
+        self._arrived.set()
+
+    def _take(self) -> list[_Waiting]:
+        taken: list[_Waiting] = []
+        events = size = 0
+        while self._queue:
+            waiting = self._queue[0]
+            events += len(waiting.drafts)
+            size += waiting.size_bytes
+            if taken and (events > BATCH_EVENTS or size > BATCH_BYTES):
+                break
+            taken.append(self._queue.popleft())
+            self._queued_events -= len(waiting.drafts)
+            self._queued_bytes -= waiting.size_bytes
+        return taken
+
+    async def _write(self, taken: Sequence[_Waiting]) -> None:
+        drafts = [draft for waiting in taken for draft in waiting.drafts]
+        try:
+            outcomes = iter(await self._record(drafts))
+        except errors.Unavailable as error:
+            for waiting in taken:
+                waiting.fail(error)
+        except Exception:  # noqa: BLE001 - the outermost loop of appending
+            # A bug. Whoever waits must not wait for ever, and whoever comes next must not suffer from it.
+            _log.exception("a batch of %d events could not be recorded", len(drafts))
+            self._drop_connection()
+            for waiting in taken:
+                waiting.fail(errors.Unavailable("recording failed; retry with the same uuids"))
+        except BaseException:
+            for waiting in taken:
+                waiting.fail(errors.ShuttingDown())
+            raise
+        else:
+            for waiting in taken:
+                waiting.succeed([next(outcomes) for _ in waiting.drafts])
+
+    async def _record(self, drafts: Sequence[completion.Draft]) -> list[batch.Outcome]:
+        """Record drafts; those that the database's rules refuse fail alone, found by halving."""
+        try:
+            return await self._transact(drafts)
+        except engine.DataRefused as error:
+            if len(drafts) == 1:
+                _log.error("Postgres refused event %s, which the door let in: %s", drafts[0].uuid, error)
+                reason = f"Postgres refuses the data of event {drafts[0].uuid}; the service's log says why"
+                return [errors.EventError(field="event", reason=reason)]
+            middle = len(drafts) // 2
+            return await self._record(drafts[:middle]) + await self._record(drafts[middle:])
+
+    async def _transact(self, drafts: Sequence[completion.Draft]) -> list[batch.Outcome]:
+        try:
+            outcomes, head = await self._attempt_afresh(drafts)
+        except _OutcomeUnknown as lost:
+            outcomes, head = await self._resolve(drafts, lost)
+        self._on_commit(head)
+        return outcomes
+
+    async def _attempt_afresh(self, drafts: Sequence[completion.Draft]) -> _Recorded:
+        """One transaction; a second one if the connection had died while it was idle."""
+        reused = self._connection
+        try:
+            return await self._attempt(drafts)
+        except errors.DatabaseUnavailable:
+            if reused is None or not reused.is_closed():
+                raise
+            return await self._attempt(drafts)
+
+    async def _attempt(self, drafts: Sequence[completion.Draft]) -> _Recorded:
+        connection = await self._connected()
+        recorded: _Recorded | None = None
+        try:
+            with engine.translated():
+                transaction = connection.transaction(isolation="read_committed")
+                await transaction.start()
+                try:
+                    recorded = await batch.record(connection, drafts, self._rules)
+                except BaseException:
+                    # If even that fails the connection is lost, and the transaction with it.
+                    with contextlib.suppress(errors.DatabaseUnavailable), engine.translated():
+                        await transaction.rollback()
+                    raise
+                await transaction.commit()
+        except errors.DatabaseUnavailable as error:
+            self._drop_connection()
+            if recorded is None:
+                raise
+            raise _OutcomeUnknown(recorded[0]) from error
+        return recorded
+
+    async def _resolve(self, drafts: Sequence[completion.Draft], lost: _OutcomeUnknown) -> _Recorded:
+        """What became of a COMMIT whose answer was lost.
+
+        Whoever holds the append lock knows that the old transaction has ended: only then is a uuid that is
+        not there one that will not come. Recording the batch again asks exactly that, and in the same
+        breath appends what is not there.
+        """
+        _log.warning(
+            "the connection was lost during COMMIT; finding out what became of it: %s", lost.__cause__
+        )
+        try:
+            async with asyncio.timeout(RESOLVE_SECONDS):
+                while True:
+                    try:
+                        outcomes, head = await self._attempt(drafts)
+                    except (errors.DatabaseUnavailable, _OutcomeUnknown):
+                        await asyncio.sleep(RESOLVE_PAUSE_SECONDS)
+                    else:
+                        return [
+                            _first_answer(*pair) for pair in zip(lost.outcomes, outcomes, strict=True)
+                        ], head
+        except TimeoutError:
+            message = (
+                "Postgres went away during COMMIT and the outcome is unknown; retry with the same uuids: "
+                "what was recorded is then answered as a duplicate"
+            )
+            raise errors.DatabaseUnavailable(message) from lost
+
+    async def _connected(self) -> engine.Own:
+        if self._connection is None or self._connection.is_closed():
+            self._connection = await engine.connect_for_writing(self._dsn)
+        return self._connection
+
+    def _drop_connection(self) -> None:
+        if self._connection is not None:
+            self._connection.terminate()
+            self._connection = None
+
+
+def _first_answer(before: batch.Outcome, after: batch.Outcome) -> batch.Outcome:
+    """The answer of the first try if it turns out that it was committed: then it is no duplicate."""
+    match before, after:
+        case event.Receipt(duplicate=False), event.Receipt(duplicate=True) if (
+            before.position == after.position
+        ):
+            return before
+        case _:
+            return after

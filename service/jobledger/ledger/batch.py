@@ -1,0 +1,221 @@
+"""One append transaction: from the lock to the rows, for a batch of drafts.
+
+::
+
+    lock ─▶ head, known uuids, current jobs ─▶ complete, evolve, hash (memory only) ─▶ insert, upsert
+
+Needs an open READ COMMITTED transaction; commits nothing itself. Order is everything here: the head is
+read in a statement after the lock, and nothing is awaited between reading it and writing what follows
+from it but those statements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TypeAlias
+from uuid import UUID
+
+from jobledger import errors
+from jobledger.model import chain, completion, event, job
+from jobledger.store import engine, eventlog, jobs
+from jobledger.wire import delivery, signals
+
+Outcome: TypeAlias = event.Receipt | errors.EventError
+"""What becomes of one event."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What the appender must know beside the log."""
+
+    default_region: str
+    event_limit_bytes: int
+    """The largest event, as a JobSummarySignalList of one with its position fields."""
+
+
+@dataclass(slots=True)
+class _Recording:
+    """The end of the log as it grows in memory, and what will be written."""
+
+    rules: Rules
+    position: int
+    hash: bytes
+    recorded_at: datetime
+    known: dict[UUID, eventlog.Known]
+    jobs: dict[str, job.Job]
+    rank_tables: dict[int, str]
+    rows: list[eventlog.Row]
+    changed: dict[str, job.Job]
+
+
+async def record(
+    connection: engine.Connection, drafts: Sequence[completion.Draft], rules: Rules
+) -> tuple[list[Outcome], event.Position]:
+    """Append a batch under the lock; the outcomes in the drafts' order, and the new head.
+
+    A draft that is refused leaves no gap and touches no other.
+    """
+    await eventlog.lock(connection)
+    head = await eventlog.head(connection)
+    current = await jobs.current(connection, {draft.signal.job_id for draft in drafts})
+    recording = _Recording(
+        rules=rules,
+        position=head.position,
+        hash=head.hash,
+        recorded_at=max(head.now, head.recorded_at or head.now).astimezone(UTC),
+        known=await eventlog.known(connection, {draft.uuid for draft in drafts}),
+        jobs=dict(current),
+        rank_tables=dict(await _rank_tables(connection, drafts, current.values())),
+        rows=[],
+        changed={},
+    )
+    outcomes = [_outcome(recording, draft) for draft in drafts]
+    if recording.rows:
+        await eventlog.insert(connection, recording.rows)
+        await jobs.upsert(connection, recording.changed.values())
+    return outcomes, event.Position(recording.position)
+
+
+async def _rank_tables(
+    connection: engine.Connection, drafts: Sequence[completion.Draft], current: Collection[job.Job]
+) -> dict[int, str]:
+    """The present HcclJson of those jobs that a description will take it from."""
+    describing = {
+        draft.signal.job_id for draft in drafts if draft.completes_all and not draft.signal.hccl_json
+    }
+    if not describing:
+        return {}
+    positions = [at for each in current if each.job_id in describing for at in each.signal_positions]
+    return dict(await eventlog.hccl(connection, positions)) if positions else {}
+
+
+def _outcome(recording: _Recording, draft: completion.Draft) -> Outcome:
+    earlier = recording.known.get(draft.uuid)
+    if earlier is not None:
+        return _repeated(draft, earlier)
+    try:
+        return _append(recording, draft)
+    except errors.EventError as error:
+        return error
+
+
+def _repeated(draft: completion.Draft, earlier: eventlog.Known) -> Outcome:
+    """The uuid decides before anything else is looked at, so that an honest retry never conflicts."""
+    if earlier.content_hash == draft.content_hash:
+        return event.Receipt(uuid=draft.uuid, position=earlier.position, duplicate=True)
+    return errors.EventConflict(
+        field="signal.uuid",
+        reason=f"{draft.uuid} is at position {earlier.position} with other content; "
+        "send a new event under a new uuid",
+    )
+
+
+def _append(recording: _Recording, draft: completion.Draft) -> event.Receipt:
+    current = recording.jobs.get(draft.signal.job_id)
+    completed = completion.complete(
+        draft,
+        current=current,
+        rank_table=_rank_table(recording, draft, current),
+        default_region=recording.rules.default_region,
+        recorded_at=recording.recorded_at,
+    )
+    position = event.Position(recording.position + 1)
+    row = _row(recording, draft, completed, position, current)
+    evolved = job.evolve(
+        current,
+        event.RecordedEvent(
+            position=position,
+            uuid=draft.uuid,
+            signal=completed.signal,
+            detail=completed.detail,
+            region=completed.region,
+            account_id=completed.account_id,
+            user_id=completed.user_id,
+            recorded_at=recording.recorded_at,
+        ),
+    )
+    recording.rows.append(row)
+    recording.position = position
+    recording.hash = row.hash
+    recording.known[draft.uuid] = eventlog.Known(position, draft.content_hash)
+    if evolved is not None and evolved is not current:
+        recording.jobs[evolved.job_id] = evolved
+        recording.changed[evolved.job_id] = evolved
+        recording.rank_tables[position] = completed.signal.hccl_json
+    return event.Receipt(uuid=draft.uuid, position=position, duplicate=False)
+
+
+def _rank_table(recording: _Recording, draft: completion.Draft, current: job.Job | None) -> str:
+    if current is None or not completion.needs_rank_table(draft, current):
+        return ""
+    return recording.rank_tables[current.signal_positions[-1]]
+
+
+def _row(
+    recording: _Recording,
+    draft: completion.Draft,
+    completed: completion.Completed,
+    position: event.Position,
+    current: job.Job | None,
+) -> eventlog.Row:
+    signal = completed.signal
+    stored = signals.stored_signal(signal)
+    hccl = signal.hccl_json or None
+    size = delivery.signal_size(stored, hccl)
+    delivered = size + delivery.OWN_FIELDS_BYTES + delivery.LIST_OF_ONE_BYTES
+    if delivered > recording.rules.event_limit_bytes:
+        raise errors.EventTooLarge(
+            field="signal", size_bytes=delivered, limit_bytes=recording.rules.event_limit_bytes
+        )
+    alive = current if current is not None and current.live else None
+    return eventlog.Row(
+        position=position,
+        uuid=draft.uuid,
+        job_id=signal.job_id,
+        operator=signal.operator,
+        job_status=signal.job_status,
+        job_name=signal.job_name,
+        namespace=signal.namespace,
+        framework=signal.framework,
+        job_time=job.epoch_seconds(signal.time),
+        delete_time=job.epoch_seconds(signal.delete_time),
+        cm_index=int(signal.cm_index) if signal.cm_index else None,
+        total=int(signal.total) if signal.total else None,
+        shared_tor_ip=signal.shared_tor_ip,
+        master_addr=signal.master_addr,
+        sid=signal.sid,
+        region=completed.region,
+        account_id=completed.account_id,
+        user_id=completed.user_id,
+        publisher=draft.publisher,
+        hccl=hccl,
+        detail=completed.detail,
+        signal=stored,
+        content_hash=draft.content_hash,
+        size=size,
+        left_namespace=_left(alive, "namespace", signal.namespace),
+        left_framework=_left(alive, "framework", signal.framework),
+        recorded_at=recording.recorded_at,
+        hash=chain.link(
+            previous=recording.hash,
+            position=position,
+            uuid=draft.uuid,
+            content_hash=draft.content_hash,
+            recorded_at=recording.recorded_at,
+            signal=stored,
+            hccl=hccl,
+            detail=completed.detail,
+            region=completed.region,
+            account_id=completed.account_id,
+            user_id=completed.user_id,
+            publisher=draft.publisher,
+        ),
+    )
+
+
+def _left(alive: job.Job | None, name: str, now: str) -> str | None:
+    """What a live job had before the event and has no longer: whoever followed it must hear of that."""
+    before: str | None = getattr(alive.signal, name) if alive is not None else None
+    return before if before != now else None

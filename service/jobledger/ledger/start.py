@@ -1,0 +1,78 @@
+"""Where a stream starts: from a uuid, a word or nothing to a cursor. Never silently somewhere else."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from jobledger import errors
+from jobledger.ledger import snapshot, subscription
+from jobledger.model import selection
+from jobledger.store import engine, eventlog, ledgerinfo
+
+
+class Starts:
+    """Finds the start of streams."""
+
+    def __init__(self, pool: engine.ReadPool, snapshots: snapshot.Snapshots) -> None:
+        self._pool = pool
+        self._snapshots = snapshots
+
+    async def find(self, request: selection.StreamRequest) -> subscription.Start:
+        """The cursor that a request names; a last seen uuid wins over everything else.
+
+        Raises:
+            errors.MalformedUuid: What was given is no uuid.
+            errors.UnknownUuid: The log does not hold it.
+            errors.PrunedUuid: What follows it is no longer kept.
+            errors.DatabaseUnavailable: Postgres is away.
+        """
+        if request.after:
+            return await self._after(_parsed(request.after))
+        match request.start_from:
+            case selection.StartFrom.EARLIEST:
+                return await self._at_the_floor()
+            case selection.StartFrom.LATEST:
+                return await self._at_the_head()
+            case selection.StartFrom.SNAPSHOT | None:
+                return await self._snapshot(request.filter)
+
+    async def _after(self, uuid: UUID) -> subscription.Start:
+        async with self._pool.connection() as connection:
+            position = await eventlog.position_of(connection, uuid)
+            info = await ledgerinfo.read(connection)
+            head = await eventlog.last(connection)
+        if position is None:
+            raise errors.UnknownUuid(uuid)
+        if position < info.floor:
+            raise errors.PrunedUuid(uuid, info.first_uuid)
+        return subscription.Start(after=position, uuid=uuid, snapshot=None, head=head, epoch=info.epoch)
+
+    async def _at_the_floor(self) -> subscription.Start:
+        async with self._pool.connection() as connection:
+            info = await ledgerinfo.read(connection)
+            head = await eventlog.last(connection)
+            uuid = await eventlog.uuid_at(connection, info.floor)
+        return subscription.Start(after=info.floor, uuid=uuid, snapshot=None, head=head, epoch=info.epoch)
+
+    async def _at_the_head(self) -> subscription.Start:
+        async with self._pool.connection() as connection:
+            info = await ledgerinfo.read(connection)
+            head = await eventlog.last(connection)
+            uuid = await eventlog.uuid_at(connection, head)
+        return subscription.Start(after=head, uuid=uuid, snapshot=None, head=head, epoch=info.epoch)
+
+    async def _snapshot(self, wanted: selection.Filter) -> subscription.Start:
+        taken = await self._snapshots.take(wanted)
+        async with self._pool.connection() as connection:
+            info = await ledgerinfo.read(connection)
+            uuid = await eventlog.uuid_at(connection, taken.head)
+        return subscription.Start(
+            after=taken.head, uuid=uuid, snapshot=taken, head=taken.head, epoch=info.epoch
+        )
+
+
+def _parsed(text: str) -> UUID:
+    try:
+        return UUID(text)
+    except ValueError:
+        raise errors.MalformedUuid(text) from None

@@ -1,0 +1,118 @@
+"""The tail: follows the log's head for the whole process and wakes whoever waits for it.
+
+It reads when an append of this process committed, when another process notified, and at the latest after
+the poll interval, on which alone correctness rests. Every row that it reads must follow the last one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+
+from jobledger import errors
+from jobledger.ledger import page, pagecache, window
+from jobledger.model import event
+from jobledger.store import engine, eventlog
+
+_log = logging.getLogger(__name__)
+
+
+class Tail:
+    """The head of the log as this process has read it, and the newest events."""
+
+    def __init__(self, pool: engine.ReadPool, newest: window.Window, *, poll_seconds: float) -> None:
+        self._pool = pool
+        self._window = newest
+        self._poll_seconds = poll_seconds
+        self._woken = asyncio.Event()
+        self._moved: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._followed_until = time.monotonic()
+        self.head = event.Position(0)
+        """The last position that was read; everything up to it can be delivered."""
+
+        self.loss: errors.DataLoss | None = None
+        """Set while the next position is missing from the log; nothing behind it is delivered."""
+
+        self.available = False
+        """Whether the last look at the log succeeded."""
+
+    async def start(self) -> None:
+        """Find the head; what is below it is read when somebody asks for it.
+
+        Raises:
+            errors.DatabaseUnavailable: Postgres is away.
+        """
+        async with self._pool.connection() as connection:
+            self.head = await eventlog.last(connection)
+        self.available = True
+        self._followed_until = time.monotonic()
+
+    async def run(self) -> None:
+        """Follow for ever, over every outage of Postgres; ends only by cancellation."""
+        while True:
+            self._woken.clear()
+            try:
+                await self._advance()
+            except errors.DatabaseUnavailable as error:
+                if self.available:
+                    _log.warning("the log cannot be followed for now: %s", error)
+                self.available = False
+            except errors.DataLoss as error:
+                if self.loss is None:
+                    _log.critical("%s", error)
+                self.loss = error
+                self._announce()
+            else:
+                if not self.available:
+                    _log.info("following the log again, at position %d", self.head)
+                self.available, self.loss = True, None
+                self._followed_until = time.monotonic()
+            try:
+                async with asyncio.timeout(self._poll_seconds):
+                    await self._woken.wait()
+            except TimeoutError:
+                continue
+
+    async def _advance(self) -> None:
+        """Read what came after the head."""
+        while True:
+            async with self._pool.connection() as connection:
+                rows = await eventlog.following(
+                    connection, self.head, rows=pagecache.PAGE_EVENTS, size_bytes=pagecache.PAGE_BYTES
+                )
+            if not rows:
+                return
+            pagecache.check_contiguous(rows, after=self.head, last=rows[-1].position)
+            self._window.extend(page.Page.of(rows))
+            self.head = event.Position(rows[-1].position)
+            self._announce()
+
+    def _announce(self) -> None:
+        self._moved.set_result(None)
+        self._moved = asyncio.get_running_loop().create_future()
+
+    def wake(self, head: int) -> None:
+        """Look now: somebody committed up to this position; 0 if it is not known."""
+        if head > self.head or not head:
+            self._woken.set()
+
+    @property
+    def behind_seconds(self) -> float:
+        """How long ago the log was last followed to its end."""
+        return time.monotonic() - self._followed_until
+
+    async def moved(self, after: int, *, timeout_seconds: float) -> bool:
+        """Wait until the head is beyond a position; False if it still is not when the time is over.
+
+        Raises:
+            errors.DataLoss: The position after it is missing.
+        """
+        if self.head <= after:
+            # Not awaited itself: one waiter's cancellation would cancel it for all.
+            await asyncio.wait({self._moved}, timeout=timeout_seconds)
+        if self.head > after:
+            return True
+        if self.loss is not None:
+            raise self.loss
+        return False

@@ -1,0 +1,167 @@
+"""Connections to Postgres, and the one place where its errors become ours.
+
+Hot statements go to asyncpg directly; each is prepared once a connection. Functions of this package take
+a connection and never commit: who opens the transaction, ends it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncGenerator, Generator
+from typing import TypeAlias
+from urllib.parse import urlsplit, urlunsplit
+
+import asyncpg
+import asyncpg.pool
+
+from jobledger import errors
+
+Connection: TypeAlias = (
+    "asyncpg.Connection[asyncpg.Record] | asyncpg.pool.PoolConnectionProxy[asyncpg.Record]"
+)
+"""A connection of one's own, or one that is lent by a pool."""
+
+Own: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
+"""A connection of one's own."""
+
+CONNECT_TIMEOUT_SECONDS = 3.0
+"""A server that does not answer for so long is away; callers hear that instead of waiting."""
+
+STATEMENT_TIMEOUT_SECONDS = 10.0
+"""The longest that a hot statement may take before its connection counts as lost."""
+
+_SESSION = {
+    "application_name": "jobledger",
+    "timezone": "UTC",
+    # The planner's guess can switch the JIT compiler on for a short statement: 317 of 335 ms, seen once.
+    "jit": "off",
+}
+
+
+class DataRefused(errors.LedgerError):
+    """Postgres refuses a value, for what it is: trying again does not help."""
+
+
+_REFUSED = (
+    asyncpg.DataError,
+    asyncpg.CheckViolationError,
+    asyncpg.NotNullViolationError,
+    asyncpg.ProgramLimitExceededError,  # an index entry that is too large
+)
+
+_AWAY = (
+    asyncpg.PostgresConnectionError,
+    asyncpg.InternalClientError,
+    asyncpg.OperatorInterventionError,  # restart, terminated backend, cancelled statement
+    asyncpg.InsufficientResourcesError,  # disk full, too many connections
+    asyncpg.ReadOnlySQLTransactionError,  # the server became a standby
+    asyncpg.LockNotAvailableError,  # another replica holds the append lock
+    asyncpg.InvalidTransactionStateError,  # ended by idle_in_transaction_session_timeout
+    OSError,
+    TimeoutError,
+)
+
+
+@contextlib.contextmanager
+def translated() -> Generator[None]:
+    """Turn the driver's errors into the ones that callers can decide on.
+
+    Raises:
+        errors.DatabaseUnavailable: The server does not answer, refuses, or gave up the statement.
+        DataRefused: A value is at fault.
+    """
+    try:
+        yield
+    except _REFUSED as error:
+        raise DataRefused(str(error)) from error
+    except asyncpg.InterfaceError as error:
+        # The driver's own refusal of a value is an InterfaceError too, and a ValueError.
+        raise (DataRefused(str(error)) if isinstance(error, ValueError) else _away(error)) from error
+    except _AWAY as error:
+        raise _away(error) from error
+
+
+def _away(error: Exception) -> errors.DatabaseUnavailable:
+    reason = str(error) or type(error).__name__
+    return errors.DatabaseUnavailable(
+        f"Postgres is not available ({reason}); nothing was recorded, try again"
+    )
+
+
+async def connect(dsn: str) -> Own:
+    """Open a connection of one's own.
+
+    Raises:
+        errors.DatabaseUnavailable: The server does not answer.
+    """
+    with translated():
+        return await asyncpg.connect(
+            dsn,
+            timeout=CONNECT_TIMEOUT_SECONDS,
+            command_timeout=STATEMENT_TIMEOUT_SECONDS,
+            server_settings=_SESSION,
+        )
+
+
+async def connect_for_writing(dsn: str) -> Own:
+    """Open a connection for the appender: large values are compressed with lz4 where the server has it."""
+    connection = await connect(dsn)
+    with translated():
+        # Not in the schema's DDL, so that a dump restores on a server without lz4.
+        await connection.execute(
+            "select set_config('default_toast_compression', 'lz4', false) from pg_settings"
+            " where name = 'default_toast_compression' and 'lz4' = any (enumvals)"
+        )
+    return connection
+
+
+async def _keep_session(_: object) -> None:
+    """What a reader leaves behind is nothing: no transaction, no setting. A reset costs a round trip."""
+
+
+def without_password(dsn: str) -> str:
+    """A DSN that may be shown."""
+    parts = urlsplit(dsn)
+    user, at, host = parts.netloc.rpartition("@")
+    query = "&".join(pair for pair in parts.query.split("&") if not pair.startswith("password="))
+    return urlunsplit(parts._replace(netloc=user.partition(":")[0] + at + host, query=query))
+
+
+class ReadPool:
+    """Connections for reading: single statements, each in a snapshot of its own."""
+
+    def __init__(self, dsn: str, *, size: int) -> None:
+        self._dsn = dsn
+        self._size = size
+        self._pool: asyncpg.Pool[asyncpg.Record] | None = None
+
+    async def open(self) -> None:
+        """Make the pool; connections are opened when they are needed."""
+        self._pool = await asyncpg.create_pool(
+            self._dsn,
+            min_size=0,
+            max_size=self._size,
+            timeout=CONNECT_TIMEOUT_SECONDS,
+            command_timeout=STATEMENT_TIMEOUT_SECONDS,
+            server_settings=_SESSION,
+            reset=_keep_session,
+        )
+
+    async def close(self) -> None:
+        """Close every connection, at once."""
+        if self._pool is not None:
+            self._pool.terminate()
+
+    @contextlib.asynccontextmanager
+    async def connection(self) -> AsyncGenerator[Connection]:
+        """Borrow a connection; errors that mean "Postgres is away" come out as ours.
+
+        Raises:
+            errors.DatabaseUnavailable: None can be had, or the statement failed for that reason.
+        """
+        if self._pool is None:
+            message = "the service is not connected to Postgres yet; try again"
+            raise errors.DatabaseUnavailable(message)
+        with translated():
+            async with self._pool.acquire(timeout=STATEMENT_TIMEOUT_SECONDS) as connection:
+                yield connection

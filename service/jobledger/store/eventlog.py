@@ -1,0 +1,229 @@
+"""The log's statements: append under the lock, and read in position order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+from uuid import UUID
+
+import msgspec
+
+from jobledger.model import chain, event
+from jobledger.store import engine, locks
+
+HOLD_LIMIT = "5s"
+"""How long a stopped or cut-off replica may hold the append lock, and others wait for it. Without it the
+lock would be free only when TCP gives the peer up, two hours later."""
+
+
+class Head(msgspec.Struct, frozen=True, kw_only=True):
+    """The end of the log, as the holder of the append lock sees it."""
+
+    position: event.Position
+    hash: bytes
+    recorded_at: datetime | None
+    """None in an empty log."""
+
+    now: datetime
+    """The database's clock."""
+
+
+class Known(NamedTuple):
+    """An event that the log holds already."""
+
+    position: event.Position
+    content_hash: bytes
+
+
+class Row(NamedTuple):
+    """One row of job_events, in the order of the table's columns."""
+
+    position: int
+    uuid: UUID
+    job_id: str
+    operator: str
+    job_status: str
+    job_name: str
+    namespace: str
+    framework: str
+    job_time: datetime | None
+    delete_time: datetime | None
+    cm_index: int | None
+    total: int | None
+    shared_tor_ip: str
+    master_addr: str
+    sid: str
+    region: str
+    account_id: str
+    user_id: str
+    publisher: str
+    hccl: str | None
+    detail: str | None
+    signal: bytes
+    content_hash: bytes
+    size: int
+    left_namespace: str | None
+    left_framework: str | None
+    recorded_at: datetime
+    hash: bytes
+
+
+class Stored(NamedTuple):
+    """What a reader of the stream needs of a row."""
+
+    position: int
+    uuid: UUID
+    signal: bytes
+    hccl: str | None
+    recorded_at: datetime
+    job_id: str
+    operator: str
+    namespace: str
+    framework: str
+    left_namespace: str | None
+    left_framework: str | None
+
+
+_STORED = ", ".join(Stored._fields)
+
+# one array a column of Row, all of one length
+_INSERT = f"""
+    insert into job_events ({", ".join(Row._fields)})
+    select * from unnest(
+        $1::bigint[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[],
+        $9::timestamptz[], $10::timestamptz[], $11::int[], $12::int[], $13::text[], $14::text[],
+        $15::text[], $16::text[], $17::text[], $18::text[], $19::text[], $20::text[], $21::text[],
+        $22::bytea[], $23::bytea[], $24::int[], $25::text[], $26::text[], $27::timestamptz[], $28::bytea[]
+    )
+"""  # noqa: S608 - our own names
+
+_LOCK = (
+    f"set local idle_in_transaction_session_timeout = '{HOLD_LIMIT}';"
+    f" set local lock_timeout = '{HOLD_LIMIT}';"
+    f" select pg_advisory_xact_lock({locks.NAMESPACE}, {locks.APPEND})"
+)
+
+# no parameters; always one row
+_HEAD = """
+    select clock_timestamp() as now, last.position, last.hash, last.recorded_at
+    from (select) as one
+    left join lateral (
+        select position, hash, recorded_at from job_events order by position desc limit 1
+    ) as last on true
+"""
+
+# $1 uuids
+_KNOWN = "select uuid, position, content_hash from job_events where uuid = any ($1::uuid[])"
+
+# $1 positions
+_HCCL = "select position, coalesce(hccl, '') as hccl from job_events where position = any ($1::bigint[])"
+
+# $1 after, $2 up to
+_BETWEEN = f"""
+    select {_STORED} from job_events where position > $1 and position <= $2 order by position
+"""  # noqa: S608 - our own names
+
+# $1 after, $2 rows at most, $3 bytes at most (the first row comes whatever its size)
+_NEXT = f"""
+    select {_STORED} from (
+        select *, sum(size) over (order by position) as running, row_number() over (order by position) as nth
+        from (select * from job_events where position > $1 order by position limit $2) as next
+    ) as sized
+    where running <= $3 or nth = 1
+    order by position
+"""  # noqa: S608 - our own names
+
+# $1 positions, $2 bytes at most (the first row comes whatever its size)
+_AT = f"""
+    select {_STORED} from (
+        select *, sum(size) over (order by position) as running, row_number() over (order by position) as nth
+        from job_events where position = any ($1::bigint[])
+    ) as sized
+    where running <= $2 or nth = 1
+    order by position
+"""  # noqa: S608 - our own names
+
+# $1 from, $2 up to
+_SIZE = "select coalesce(sum(size), 0)::bigint from job_events where position between $1 and $2"
+
+_LAST = "select coalesce(max(position), 0) from job_events"
+
+# $1 uuid
+_POSITION = "select position from job_events where uuid = $1"
+
+# $1 position
+_UUID = "select uuid from job_events where position = $1"
+
+
+async def lock(connection: engine.Connection) -> None:
+    """Take the append lock until the transaction ends; wait for it at most :data:`HOLD_LIMIT`.
+
+    The head must be read in a statement of its own after this one: a statement's snapshot is older than
+    the lock that it waits for.
+    """
+    await connection.execute(_LOCK)
+
+
+async def head(connection: engine.Connection) -> Head:
+    """The end of the log and the database's clock; needs the append lock to stay true."""
+    row = await connection.fetchrow(_HEAD)
+    assert row is not None  # noqa: S101 - the statement always has one row
+    return Head(
+        position=event.Position(row["position"] or 0),
+        hash=row["hash"] or chain.GENESIS,
+        recorded_at=row["recorded_at"],
+        now=row["now"],
+    )
+
+
+async def known(connection: engine.Connection, uuids: Iterable[UUID]) -> dict[UUID, Known]:
+    """Which of these uuids the log holds, and where."""
+    rows = await connection.fetch(_KNOWN, list(uuids))
+    return {row["uuid"]: Known(row["position"], row["content_hash"]) for row in rows}
+
+
+async def hccl(connection: engine.Connection, positions: Iterable[int]) -> Mapping[int, str]:
+    """The HcclJson of events by their position; "" for one that has none."""
+    return {row["position"]: row["hccl"] for row in await connection.fetch(_HCCL, list(positions))}
+
+
+async def insert(connection: engine.Connection, rows: Sequence[Row]) -> None:
+    """Write rows; needs the append lock, and positions that go on from the head. One round trip."""
+    columns: list[Sequence[Any]] = list(zip(*rows, strict=True))
+    await connection.execute(_INSERT, *columns)
+
+
+async def last(connection: engine.Connection) -> event.Position:
+    """The last committed position; 0 in an empty log."""
+    return event.Position(await connection.fetchval(_LAST))
+
+
+async def between(connection: engine.Connection, after: int, up_to: int) -> list[Stored]:
+    """The rows after one position up to another, ascending; the caller knows how many and how large."""
+    return [Stored(*row) for row in await connection.fetch(_BETWEEN, after, up_to)]
+
+
+async def following(connection: engine.Connection, after: int, *, rows: int, size_bytes: int) -> list[Stored]:
+    """The next rows after a position, ascending: within both bounds, but at least one if there is one."""
+    return [Stored(*row) for row in await connection.fetch(_NEXT, after, rows, size_bytes)]
+
+
+async def at(connection: engine.Connection, positions: Sequence[int], *, size_bytes: int) -> list[Stored]:
+    """The rows at these positions, ascending, cut to the size; the first one whatever its size."""
+    return [Stored(*row) for row in await connection.fetch(_AT, positions, size_bytes)]
+
+
+async def size(connection: engine.Connection, first: int, up_to: int) -> int:
+    """Bytes of the delivered messages between two positions, both included."""
+    return await connection.fetchval(_SIZE, first, up_to)
+
+
+async def position_of(connection: engine.Connection, uuid: UUID) -> event.Position | None:
+    """Where the log holds a uuid; None if it does not."""
+    return await connection.fetchval(_POSITION, uuid)
+
+
+async def uuid_at(connection: engine.Connection, position: int) -> UUID | None:
+    """The uuid at a position; None if there is none."""
+    return await connection.fetchval(_UUID, position)

@@ -1,0 +1,205 @@
+"""The view's statements: the jobs table, which is a fold of the log and nothing else."""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import asyncpg
+import msgspec
+
+from jobledger.model import chain, event, job, selection
+from jobledger.model.signal import Signal
+from jobledger.store import engine
+
+_COLUMNS = (
+    ("job_id", "text"),
+    ("region", "text"),
+    ("account_id", "text"),
+    ("user_id", "text"),
+    ("job_name", "text"),
+    ("namespace", "text"),
+    ("framework", "text"),
+    ("job_status", "text"),
+    ("job_time", "timestamptz"),
+    ("delete_time", "timestamptz"),
+    ("cm_index", "int"),
+    ("total", "int"),
+    ("shared_tor_ip", "text"),
+    ("master_addr", "text"),
+    ("sid", "text"),
+    ("hccl_digest", "bytea"),
+    ("detail", "text"),
+    ("create_time", "timestamptz"),
+    ("ended_at", "timestamptz"),
+    ("version", "bigint"),
+    ("last_position", "bigint"),
+    ("last_uuid", "uuid"),
+    ("changed_at", "timestamptz"),
+    ("deleted_at", "timestamptz"),
+    ("signal_positions", "text"),  # an array of arrays would come out flat: each is a literal, cast below
+)
+_NAMES = ", ".join(name for name, _ in _COLUMNS)
+
+# $1 job ids
+_CURRENT = f"select {_NAMES} from jobs where job_id = any ($1::text[])"  # noqa: S608 - our own names
+
+# $1 job id; the rank tables in position order
+_WITH_RANK_TABLES = f"""
+    select {_NAMES}, array(
+        select coalesce(hccl, '') from job_events
+        where position = any (jobs.signal_positions) order by position
+    ) as rank_tables
+    from jobs where job_id = $1
+"""  # noqa: S608 - our own names
+
+# $1 … $25: one array a column, all of one length
+_UPSERT = (
+    f"insert into jobs ({_NAMES}) select "  # noqa: S608 - our own names
+    + ", ".join(f"{name}::bigint[]" if name == "signal_positions" else name for name, _ in _COLUMNS)
+    + " from unnest("
+    + ", ".join(f"${number}::{kind}[]" for number, (_, kind) in enumerate(_COLUMNS, 1))
+    + f") as given ({_NAMES}) on conflict (job_id) do update set "
+    + ", ".join(f"{name} = excluded.{name}" for name, _ in _COLUMNS if name != "job_id")
+)
+
+# $1 namespaces, $2 job ids, $3 frameworks: null lets all through. One row, one snapshot of the database.
+# int8send: eight bytes a position instead of an object each.
+_SNAPSHOT = """
+    with live as materialized (
+        select signal_positions from jobs
+        where deleted_at is null
+          and ($1::text[] is null or namespace = any ($1))
+          and ($2::text[] is null or job_id = any ($2))
+          and ($3::text[] is null or framework = any ($3))
+    )
+    select (select coalesce(max(position), 0) from job_events) as head,
+           (select count(*) from live) as jobs,
+           (select coalesce(string_agg(int8send(place), ''::bytea order by place), ''::bytea)
+            from live, unnest(signal_positions) as place) as positions
+"""
+
+
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """Which events make the current state of every live job, at one moment."""
+
+    head: event.Position
+    """The log's end at that moment."""
+
+    jobs: int
+    """How many jobs were live and passed the filter."""
+
+    positions: Sequence[int]
+    """Ascending, eight bytes each."""
+
+
+def _seconds(moment: Any) -> str:
+    return "" if moment is None else str(chain.microseconds(moment) // 1_000_000)
+
+
+def _text(number: int | None) -> str:
+    return "" if number is None else str(number)
+
+
+def _job(row: asyncpg.Record) -> job.Job:
+    deleted = row["deleted_at"] is not None
+    return job.Job(
+        job_id=row["job_id"],
+        region=row["region"],
+        account_id=row["account_id"],
+        user_id=row["user_id"],
+        signal=Signal(
+            job_id=row["job_id"],
+            job_name=row["job_name"],
+            namespace=row["namespace"],
+            framework=row["framework"],
+            job_status=row["job_status"],
+            time=_seconds(row["job_time"]),
+            cm_index=_text(row["cm_index"]),
+            total=_text(row["total"]),
+            delete_time=_seconds(row["delete_time"]),
+            shared_tor_ip=row["shared_tor_ip"],
+            master_addr=row["master_addr"],
+            operator=event.Operator.DELETE if deleted else event.Operator.ADD,
+            sid=row["sid"],
+        ),
+        hccl_digest=row["hccl_digest"],
+        detail=row["detail"],
+        create_time=row["create_time"],
+        ended_at=row["ended_at"],
+        version=row["version"],
+        last_position=row["last_position"],
+        last_uuid=row["last_uuid"],
+        changed_at=row["changed_at"],
+        deleted_at=row["deleted_at"],
+        signal_positions=tuple(row["signal_positions"]),
+    )
+
+
+def _values(current: job.Job) -> tuple[Any, ...]:
+    signal = current.signal
+    return (
+        current.job_id,
+        current.region,
+        current.account_id,
+        current.user_id,
+        signal.job_name,
+        signal.namespace,
+        signal.framework,
+        signal.job_status,
+        job.epoch_seconds(signal.time),
+        job.epoch_seconds(signal.delete_time),
+        int(signal.cm_index) if signal.cm_index else None,
+        int(signal.total) if signal.total else None,
+        signal.shared_tor_ip,
+        signal.master_addr,
+        signal.sid,
+        current.hccl_digest,
+        current.detail,
+        current.create_time,
+        current.ended_at,
+        current.version,
+        current.last_position,
+        current.last_uuid,
+        current.changed_at,
+        current.deleted_at,
+        "{" + ",".join(map(str, current.signal_positions)) + "}",
+    )
+
+
+async def current(connection: engine.Connection, job_ids: Iterable[str]) -> Mapping[str, job.Job]:
+    """The jobs with these ids as they are now; unknown ids are left out."""
+    rows = await connection.fetch(_CURRENT, list(job_ids))
+    return {row["job_id"]: _job(row) for row in rows}
+
+
+async def with_rank_tables(
+    connection: engine.Connection, job_id: str
+) -> tuple[job.Job, Sequence[str]] | None:
+    """A job, and the HcclJson of each event that makes its state; None for an unknown id."""
+    row = await connection.fetchrow(_WITH_RANK_TABLES, job_id)
+    return None if row is None else (_job(row), row["rank_tables"])
+
+
+async def upsert(connection: engine.Connection, changed: Iterable[job.Job]) -> None:
+    """Write jobs as they are now; needs the append lock. One round trip."""
+    rows = [_values(each) for each in changed]
+    if rows:
+        columns: list[Sequence[Any]] = list(zip(*rows, strict=True))
+        await connection.execute(_UPSERT, *columns)
+
+
+async def snapshot(connection: engine.Connection, wanted: selection.Filter) -> Snapshot:
+    """The events that make every live job's state, and the head, in one statement.
+
+    The filter's operators are the caller's to look at: every event of a snapshot is an add.
+    """
+    chosen = (list(names) or None for names in (wanted.namespaces, wanted.job_ids, wanted.frameworks))
+    row = await connection.fetchrow(_SNAPSHOT, *chosen)
+    assert row is not None  # noqa: S101 - the statement always has one row
+    positions = array("q", row["positions"])
+    if sys.byteorder == "little":
+        positions.byteswap()
+    return Snapshot(head=row["head"], jobs=row["jobs"], positions=positions)

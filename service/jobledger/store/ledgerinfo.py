@@ -1,0 +1,40 @@
+"""What the ledger says of itself: its default region, its floor, its epochs."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import msgspec
+
+from jobledger.model import event
+from jobledger.store import engine
+
+_INFO = """
+    select default_region, floor,
+           (select epoch from ledger_epochs order by from_position desc limit 1) as epoch,
+           (select uuid from job_events where position > floor order by position limit 1) as first_uuid
+    from ledger_info
+"""
+
+
+class LedgerInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """Facts that change seldom or never."""
+
+    default_region: str
+    """Where a job lives whose publisher named no region; fixed by the first migration."""
+
+    floor: event.Position
+    """The last position that was pruned; 0 if none was. It is still a valid cursor."""
+
+    epoch: UUID
+    """The history that this log belongs to."""
+
+    first_uuid: UUID | None
+    """The first event after the floor; None if there is none."""
+
+
+async def read(connection: engine.Connection) -> LedgerInfo:
+    """The facts as they are now; the schema must be there."""
+    row = await connection.fetchrow(_INFO)
+    assert row is not None  # noqa: S101 - the migration wrote it
+    return LedgerInfo(**dict(row))
