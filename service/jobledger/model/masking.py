@@ -161,7 +161,7 @@ def _env(env: cwai.Env) -> cwai.Env:
         value = secrecy.MASK if env.value else env.value
     else:
         value = treemask.masked_text(env.value) if isinstance(env.value, str) else env.value
-    name = secrecy.in_text(env.name) if isinstance(env.name, str) else env.name
+    name = treemask.masked_text(env.name) if isinstance(env.name, str) else env.name
     return env if (name, value) == (env.name, env.value) else cwai.Env(name=name, value=value)
 
 

@@ -13,7 +13,7 @@ import re
 MASK = "******"
 """Stands for a secret; its length tells nothing."""
 
-_HINT = re.compile("key|token|secret|pass|pwd|credential|ak|sk", re.IGNORECASE)
+_HINTS = ("key", "token", "secret", "pass", "pwd", "credential", "ak", "sk")
 """Every secret word contains one of these: most texts are done after this one look."""
 
 _SPACE = re.compile(r"\s")
@@ -60,7 +60,7 @@ _IMAGE_CREDENTIALS = re.compile(r"[^\s/@:]+:[^\s@]*@(?![a-z0-9+._-]+:[0-9a-fA-F]
 
 def may_hold_secret(text: str) -> bool:
     """Whether a closer look at a text is worth it."""
-    return _HINT.search(text) is not None or "://" in text
+    return "://" in text or _hinted(text)
 
 
 def names_secret(name: str) -> bool:
@@ -68,7 +68,7 @@ def names_secret(name: str) -> bool:
 
     Words end at case changes and at anything but ASCII letters; a run of letters also counts as one word.
     """
-    if not _HINT.search(name):
+    if not _hinted(name):
         return False
     for letters in _LETTERS.findall(name):
         if any(_SECRET_WORD.fullmatch(word.upper()) for word in (letters, *_CASE_CHANGE.split(letters))):
@@ -122,6 +122,11 @@ def in_image(text: str) -> str:
     return text if found is None else f"{MASK}@{text[found.end() :]}"
 
 
+def _hinted(text: str) -> bool:
+    lowered = text.lower()
+    return any(hint in lowered for hint in _HINTS)
+
+
 def _settled(text: str, *, argument: bool) -> str:
     # What was hidden first may let a URL or a quote be seen that was none before: go on until nothing is.
     for _ in range(_MAX_ROUNDS):
@@ -145,7 +150,7 @@ def _without_credentials(piece: str, *, bare: bool) -> str:
 
 
 def _without_values(text: str, *, argument: bool) -> str:
-    if not _HINT.search(text):
+    if not _hinted(text):
         return text
     pieces: list[str] = []
     copied = at = 0
