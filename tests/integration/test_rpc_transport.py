@@ -8,9 +8,9 @@ import logging
 import grpc
 import pytest
 from grpclib.const import Status
-from tests.support import transport
 
 from jobledger.rpc import internals, methods, server, streaming
+from tests.support import transport
 
 
 async def echo(_call: streaming.Call, request: bytes) -> bytes:

@@ -7,13 +7,15 @@ import contextlib
 import socket
 import threading
 import time
+from collections.abc import AsyncGenerator, Iterator
+from typing import Any, cast
 
 import grpc
 import pytest
 from h2.settings import SettingCodes
-from tests.support import transport
 
 from jobledger.rpc import connection, methods, streaming
+from tests.support import transport
 
 CHUNK = streaming.frame(bytes(1019)) * 64
 """64 KiB in messages of 1 KiB with their prefix."""
@@ -40,7 +42,7 @@ class Witness:
         self.started = asyncio.Event()
         self.closed = asyncio.Event()
 
-    async def produce(self, *, ready: bool) -> object:
+    async def produce(self, *, ready: bool) -> AsyncGenerator[bytes]:
         try:
             self.started.set()
             while True:
@@ -109,6 +111,11 @@ async def test_130_streams_on_one_channel_leave_room_for_another_call() -> None:
             call.cancel()
 
 
+async def read_to_end(call: Any) -> None:
+    while await call.read():
+        pass
+
+
 async def test_stalled_reader_is_told_so_and_another_is_not_delayed() -> None:
     service = {"/test.Test/Subscribe": methods.server_stream(send_for_ever)}
     async with (
@@ -125,8 +132,7 @@ async def test_stalled_reader_is_told_so_and_another_is_not_delayed() -> None:
         await transport.eventually(lambda: running.open_calls == 1)
         reading.cancel()
         with pytest.raises(grpc.aio.AioRpcError) as caught:
-            while await stalled.read() is not grpc.aio.EOF:
-                pass
+            await read_to_end(stalled)
     assert caught.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
     assert ("ledger-reason", "slow-reader") in tuple(caught.value.trailing_metadata() or ())
 
@@ -207,12 +213,14 @@ KEEN = connection.Options(keepalive_seconds=0.2, keepalive_timeout_seconds=0.2)
 
 async def test_peer_that_answers_no_ping_is_given_up() -> None:
     service = {"/test.Test/Call": methods.server_stream(wait_at_the_head)}
-    async with transport.serving(service, options=KEEN) as (running, port):
-        async with transport.RawClient.connected(port) as silent:
-            silent.call("/test.Test/Call")
-            await silent.flush()
-            await transport.eventually(lambda: running.open_calls == 1)
-            await transport.eventually(lambda: running.open_calls == 0, within_seconds=2)
+    async with (
+        transport.serving(service, options=KEEN) as (running, port),
+        transport.RawClient.connected(port) as silent,
+    ):
+        silent.call("/test.Test/Call")
+        await silent.flush()
+        await transport.eventually(lambda: running.open_calls == 1)
+        await transport.eventually(lambda: running.open_calls == 0, within_seconds=2)
 
 
 async def test_subscriber_that_reads_nothing_for_long_answers_pings_and_stays() -> None:
@@ -225,7 +233,7 @@ async def test_subscriber_that_reads_nothing_for_long_answers_pings_and_stays() 
 
         def read_with_a_nap() -> int:
             with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
-                messages = channel.unary_stream("/test.Test/Call")(b"")
+                messages = cast("Iterator[bytes]", channel.unary_stream("/test.Test/Call")(b""))
                 next(messages)
                 time.sleep(2)
                 return 1 + sum(1 for _ in messages)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
+from typing import Any
 
 import grpc.aio
 import h2.events
@@ -41,7 +42,7 @@ async def serving(
     request_limit_bytes: int = 16 << 20,
     send_timeout_seconds: float = 900.0,
     host: str = "127.0.0.1",
-) -> AsyncIterator[tuple[server.ServiceServer, int]]:
+) -> AsyncGenerator[tuple[server.ServiceServer, int]]:
     """A running server and its port; shut down at the end unless the test did."""
     running = server.ServiceServer(
         [service],
@@ -59,8 +60,8 @@ async def serving(
 
 
 @contextlib.asynccontextmanager
-async def channel(port: int, *options: tuple[str, int]) -> AsyncIterator[grpc.aio.Channel]:
-    """A connection of its own, as another process would have."""
+async def channel(port: int, *options: tuple[str, int]) -> AsyncGenerator[Any]:
+    """A connection of its own, as another process would have; its methods take and give bytes."""
     own = ("grpc.use_local_subchannel_pool", 1)
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=[own, *options]) as opened:
         yield opened
@@ -69,7 +70,7 @@ async def channel(port: int, *options: tuple[str, int]) -> AsyncIterator[grpc.ai
 async def eventually(assertion: Callable[[], bool], *, within_seconds: float = 5.0) -> None:
     """Polls until it holds."""
     async with asyncio.timeout(within_seconds):
-        while not assertion():
+        while not assertion():  # noqa: ASYNC110 - it is polled because it has no event
             await asyncio.sleep(0.005)
 
 
@@ -117,7 +118,7 @@ class RawClient:
 
     @classmethod
     @contextlib.asynccontextmanager
-    async def connected(cls, port: int) -> AsyncIterator[RawClient]:
+    async def connected(cls, port: int) -> AsyncGenerator[RawClient]:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         client = cls(reader, writer)
         await client.flush()
@@ -144,7 +145,9 @@ class RawClient:
         self.writer.write(self.h2.data_to_send())
         await self.writer.drain()
 
-    async def until(self, done: Callable[[], bool], *, within_seconds: float = 20.0, ack: bool = True) -> None:
+    async def until(
+        self, done: Callable[[], bool], *, within_seconds: float = 20.0, ack: bool = True
+    ) -> None:
         """Reads until it holds; ``ack`` gives the window back for what was read."""
         async with asyncio.timeout(within_seconds):
             while not done():
