@@ -35,6 +35,9 @@ _SESSION = {
     "timezone": "UTC",
     # The planner's guess can switch the JIT compiler on for a short statement: 317 of 335 ms, seen once.
     "jit": "off",
+    # Every hot statement goes by a key. One that was planned while the tables were small keeps its plan, a
+    # scan of all rows, long after they have grown: 174 ms instead of 3 for a batch's jobs, seen.
+    "enable_seqscan": "off",
 }
 
 
