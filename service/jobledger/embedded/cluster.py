@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Generator, Iterator, Sequence
@@ -122,5 +123,6 @@ def _run(
 
 def _end(process: subprocess.Popen[bytes]) -> None:
     if process.poll() is None:
-        process.kill()
+        # The whole session: initdb has a Postgres of its own at work.
+        os.killpg(process.pid, signal.SIGKILL)
         process.wait()

@@ -80,8 +80,16 @@ class DataDirectory:
     def release(self) -> None:
         """Let go of it; it stays held while a child that inherited the lock runs."""
         if self._lock is not None:
+            # Or the next to come, while a child still has the lock, would be told that this process uses it.
+            os.ftruncate(self._lock, 0)
             os.close(self._lock)
             self._lock = None
+
+    def forget_socket(self, socket: Path) -> None:
+        """Remove the directory of the socket where it lies outside, once nothing is in it."""
+        if socket.parent != self.path:
+            with contextlib.suppress(OSError):
+                socket.rmdir()
 
     def socket_directory(self, account: accounts.Account) -> Path:
         """The directory of the socket, made if it is not there: the account's, 0700.
@@ -115,7 +123,7 @@ class DataDirectory:
                 )
             if time.monotonic() > deadline:
                 raise errors.EmbeddedPostgresError(
-                    f"process {holder} is gone, but its Postgres still holds {self.path} after "
+                    f"the data directory {self.path} is still in use by a Postgres whose service is gone, after "
                     f"{ORPHAN_SECONDS:.0f} s; its pid is the first line of {self.cluster / 'postmaster.pid'}"
                 )
             yield POLL_SECONDS
@@ -148,4 +156,10 @@ def appending(log: Path) -> IO[bytes]:
 
 
 def _runs(pid: str) -> bool:
-    return pid.isdecimal() and Path(f"/proc/{pid}").exists()
+    """Whether such a process lives; a zombie, which its parent has not looked after yet, does not."""
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text() if pid.isdecimal() else ""
+    except OSError:
+        return False
+    # "pid (name) state ...": the name may hold anything, so the last bracket counts.
+    return status.rpartition(")")[2].split()[:1] not in [[], ["Z"], ["X"]]

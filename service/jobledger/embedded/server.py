@@ -227,6 +227,8 @@ class Server:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+        if self._site is not None:
+            self._data.forget_socket(self._site.socket)
         self._data.release()
 
 
