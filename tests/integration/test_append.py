@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator
-from typing import TypeAlias
+from typing import Any, TypeAlias
 from uuid import UUID, uuid4
 
 import asyncpg
@@ -125,7 +125,7 @@ async def test_uuid_of_any_version_is_kept(ledger: ledgers.Ledger, uuid: str) ->
     ],
 )
 async def test_bad_event_is_refused_by_its_field_and_its_neighbours_go_through(
-    ledger: ledgers.Ledger, fields: dict[str, str], field: str
+    ledger: ledgers.Ledger, fields: dict[str, Any], field: str
 ) -> None:
     before, refused, after = await ledger.append(
         events.submission("job-1"),
@@ -298,7 +298,8 @@ async def test_cancelled_callers_leave_whole_requests_and_no_connection(
         " group by 1 having count(*) <> 2) as half"
     )
     after = await connection.fetch(
-        "select state from pg_stat_activity where datname = current_database() and backend_type = 'client backend'"
+        "select state from pg_stat_activity"
+        " where datname = current_database() and backend_type = 'client backend'"
     )
     assert halves == 0
     assert len(after) <= before + 2

@@ -86,9 +86,7 @@ def translated() -> Generator[None]:
 
 def _away(error: Exception) -> errors.DatabaseUnavailable:
     reason = str(error) or type(error).__name__
-    return errors.DatabaseUnavailable(
-        f"Postgres is not available ({reason}); nothing was recorded, try again"
-    )
+    return errors.DatabaseUnavailable(f"Postgres is not available ({reason}); try again")
 
 
 async def connect(dsn: str) -> Own:

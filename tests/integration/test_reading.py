@@ -1,0 +1,258 @@
+"""What a reader is promised: every event after its cursor, once, in order."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import AsyncIterator
+from typing import TypeAlias
+
+import asyncpg
+import pytest
+
+from jobledger import errors
+from jobledger.ledger import pagecache, tail, window
+from jobledger.store import engine
+from tests.support import events, ledgers, polling
+from tests.support import postgres as support
+
+Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
+
+
+@pytest.fixture
+async def ledger(database: str) -> AsyncIterator[ledgers.Ledger]:
+    async with ledgers.running(database) as running:
+        yield running
+
+
+async def _fill(ledger: ledgers.Ledger, count: int) -> None:
+    await ledger.receipts(*(events.submission(f"job-{n}") for n in range(count)))
+
+
+async def test_concurrent_writers_with_pauses_are_read_without_a_gap(database: str) -> None:
+    chance = random.Random(3)  # noqa: S311 - a test's choice
+
+    async def write(ledger: ledgers.Ledger, writer: int) -> None:
+        for n in range(20):
+            outcome = await ledger.append(
+                events.submission(
+                    f"job-{writer}-{n}", job_status="none" if chance.random() < 0.2 else "pending"
+                )
+            )
+            assert len(outcome) == 1
+            await asyncio.sleep(chance.random() * 0.002)
+
+    async with ledgers.running(database) as here, ledgers.running(database) as there:
+        tailing = asyncio.create_task(here.read(400, start_from="earliest"))
+        await asyncio.gather(*(write(ledger, w) for w in range(16) for ledger in (here, there)))
+        head = (await here.receipts(events.submission("last")))[0].position
+        await _fill(here, 400 - min(head, 400))
+        positions = await tailing
+
+    assert list(positions) == list(range(1, len(positions) + 1))
+
+
+async def test_append_that_holds_its_transaction_open_is_seen_before_its_follower(
+    database: str, ledger: ledgers.Ledger, connection: Connection
+) -> None:
+    tailing = asyncio.create_task(ledger.read(2, start_from="earliest"))
+    async with connection.transaction():
+        # Another replica that holds the append lock, and has written nothing yet.
+        await connection.execute("select pg_advisory_xact_lock(19020, 1)")
+        late = asyncio.create_task(ledger.append(events.submission("b")))
+        await asyncio.sleep(0.1)
+        assert not late.done()
+    async with ledgers.running(database) as other:
+        await other.receipts(events.submission("a"))
+    await late
+
+    assert list(await tailing) == [1, 2]
+
+
+async def test_hundred_rollbacks_do_not_delay_the_next_event(
+    ledger: ledgers.Ledger, connection: Connection
+) -> None:
+    await connection.execute("alter table job_events add check (job_name <> 'cursed')")
+    tailing = asyncio.create_task(ledger.read(1, start_from="earliest"))
+    for n in range(100):
+        await ledger.append(events.submission(f"job-{n}", job_name="cursed"))
+
+    await ledger.receipts(events.submission("good"))
+
+    async with asyncio.timeout(1):
+        assert list(await tailing) == [1]
+
+
+async def test_idle_writer_in_another_database_delays_nothing(
+    ledger: ledgers.Ledger, postgres: support.Postgres
+) -> None:
+    other = await asyncpg.connect(postgres.server.dsn)
+    try:
+        async with other.transaction():
+            await other.execute("create temporary table t (a int)")
+            await other.fetchval("select pg_current_xact_id()")
+            async with asyncio.timeout(2):
+                await _fill(ledger, 5)
+                assert list(await ledger.read(5, start_from="earliest")) == [1, 2, 3, 4, 5]
+    finally:
+        await other.close()
+
+
+@pytest.mark.parametrize("page_events", [1, 2, 3])
+async def test_small_pages_are_read_whole_while_appends_run(
+    database: str, monkeypatch: pytest.MonkeyPatch, page_events: int
+) -> None:
+    monkeypatch.setattr(pagecache, "PAGE_EVENTS", 2 ** (page_events - 1))
+    async with ledgers.running(database, window_bytes=1) as ledger:
+        reading = asyncio.create_task(ledger.read(60, start_from="earliest"))
+        for n in range(60):
+            await ledger.receipts(events.submission(f"job-{n}"))
+        assert list(await reading) == list(range(1, 61))
+        assert list(await ledger.read(60, start_from="earliest")) == list(range(1, 61))
+
+
+async def test_events_of_one_moment_are_all_read_in_position_order(
+    database: str, monkeypatch: pytest.MonkeyPatch, connection: Connection
+) -> None:
+    async with ledgers.running(database) as ledger:
+        await _fill(ledger, 1000)
+    assert await connection.fetchval("select count(distinct recorded_at) from job_events") == 1
+    monkeypatch.setattr(pagecache, "PAGE_EVENTS", 1)
+
+    async with ledgers.running(database) as cold:
+        assert list(await cold.read(1000, start_from="earliest")) == list(range(1, 1001))
+
+
+async def test_first_event_of_an_empty_log_reaches_a_waiting_subscriber(ledger: ledgers.Ledger) -> None:
+    waiting = asyncio.create_task(ledger.read(1))
+    await asyncio.sleep(0.05)
+
+    await _fill(ledger, 1)
+
+    assert list(await waiting) == [1]
+
+
+async def test_snapshot_has_the_newest_signal_of_each_live_job_and_live_follows(
+    ledger: ledgers.Ledger,
+) -> None:
+    await _fill(ledger, 5)
+    await ledger.receipts(events.submission("job-1", job_status="running"), events.deletion("job-2"))
+    reading = asyncio.create_task(ledger.read(5))
+    await asyncio.sleep(0.1)
+
+    await ledger.receipts(events.submission("job-9"))
+
+    assert list(await reading) == [1, 4, 5, 6, 8]
+
+
+async def test_event_of_another_process_is_read_within_the_poll_interval(database: str) -> None:
+    async with ledgers.running(database) as writer, ledgers.running(database, poll_seconds=0.2) as reader:
+        waiting = asyncio.create_task(reader.read(1, start_from="latest"))
+        await asyncio.sleep(0.05)
+        await writer.receipts(events.submission())
+        async with asyncio.timeout(1):
+            assert list(await waiting) == [1]
+
+
+async def test_cancelled_readers_leave_the_pages_to_others(database: str) -> None:
+    async with ledgers.running(database) as filled:
+        await _fill(filled, 500)
+    async with ledgers.running(database) as ledger:
+        readers = [asyncio.create_task(ledger.read(500, start_from="earliest")) for _ in range(20)]
+        await asyncio.sleep(0.001)
+        for each in readers[:19]:
+            each.cancel()
+        assert list(await readers[19]) == list(range(1, 501))
+
+
+async def _remove(connection: Connection, position: int) -> None:
+    await connection.execute("alter table job_events disable trigger user")
+    await connection.execute("delete from job_events where position = $1", position)
+
+
+async def test_missing_row_ends_a_replay_with_data_loss(database: str, connection: Connection) -> None:
+    async with ledgers.running(database) as filled:
+        await _fill(filled, 10)
+    await _remove(connection, 5)
+
+    async with ledgers.running(database) as ledger:
+        with pytest.raises(errors.DataLoss, match="position 5"):
+            await ledger.read(10, start_from="earliest")
+
+
+async def test_missing_row_at_the_tail_ends_waiting_readers_and_is_noticed(
+    database: str, connection: Connection, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with ledgers.running(database) as writer, ledgers.running(database, poll_seconds=0.1) as reader:
+        await _fill(writer, 3)
+        await polling.eventually(lambda: _is(reader.tail.head, 3))
+        waiting = asyncio.create_task(reader.read(9, start_from="earliest"))
+        await asyncio.sleep(0.05)
+        # Two rows that appear as one: the first of them is gone when the reader looks.
+        reader.tail._poll_seconds = 60
+        await asyncio.sleep(0.15)
+        await _fill(writer, 2)
+        await _remove(connection, 4)
+        reader.tail.wake(0)
+
+        with pytest.raises(errors.DataLoss, match="position 4"):
+            await waiting
+        assert reader.tail.loss is not None
+    assert "position 4 is missing" in caplog.text
+
+
+def _is(actual: object, expected: object) -> None:
+    assert actual == expected
+
+
+async def test_page_cache_stays_within_its_bytes_and_reads_a_page_once(database: str) -> None:
+    async with ledgers.running(database) as filled:
+        await _fill(filled, 3000)
+    async with ledgers.running(database, page_cache_bytes=900_000) as ledger:
+        readings = await asyncio.gather(*(ledger.read(3000, start_from="earliest") for _ in range(10)))
+        assert all(list(each) == list(range(1, 3001)) for each in readings)
+        assert ledger.pages.size_bytes <= 900_000
+
+
+async def test_window_drops_its_oldest_bytes_and_readers_go_on_from_pages(database: str) -> None:
+    async with ledgers.running(database, window_bytes=50_000) as ledger:
+        for _ in range(20):
+            await _fill(ledger, 50)
+        await polling.eventually(lambda: _is(ledger.tail.head, 1000))
+        assert ledger.window.size_bytes <= 300_000
+        assert list(await ledger.read(1000, start_from="earliest")) == list(range(1, 1001))
+
+
+async def test_tail_follows_on_after_its_connections_were_terminated(
+    database: str, connection: Connection
+) -> None:
+    async with ledgers.running(database, poll_seconds=0.2) as ledger:
+        await _fill(ledger, 1)
+        first = await ledger.appender.append([events.submission("first")], events.PUBLISHER)
+        assert len(first) == 1
+        reading = asyncio.create_task(ledger.read(31, start_from="earliest"))
+        await polling.eventually(lambda: _is(ledger.tail.head, 2))
+        for n in range(29):
+            await connection.execute(
+                "select pg_terminate_backend(pid) from pg_stat_activity"
+                " where datname = current_database() and pid <> pg_backend_pid()"
+            )
+            submission = events.submission(f"more-{n}")
+            while True:
+                with contextlib.suppress(errors.DatabaseUnavailable):
+                    await ledger.receipts(submission)
+                    break
+        assert list(await reading) == list(range(1, 32))
+
+
+async def test_tail_keeps_its_head_while_postgres_is_away(database: str) -> None:
+    pool = engine.ReadPool(database, size=1)
+    await pool.open()
+    following = tail.Tail(pool, window.Window(limit_bytes=1), poll_seconds=0.05)
+    await following.start()
+    await pool.close()
+    running = asyncio.create_task(following.run())
+    await polling.eventually(lambda: _is(following.available, expected=False))
+    running.cancel()
+    assert following.head == 0
