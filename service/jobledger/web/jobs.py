@@ -1,0 +1,148 @@
+"""Jobs over REST: what is one now, and what is reported of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import tzinfo
+from typing import Final
+
+import msgspec
+from aiohttp import web
+
+from jobledger import errors
+from jobledger.ledger import appender
+from jobledger.model import cwai, event, job, returnobj
+from jobledger.model.principal import Principal, Scope
+from jobledger.model.signal import Signal
+from jobledger.store import engine
+from jobledger.store import jobs as view
+from jobledger.web import body, envelope, parameters, submissions
+
+POSITION_HEADER: Final = "X-Ledger-Position"
+"""Header of every write's answer: where the event is in the log."""
+
+Identify = Callable[[web.BaseRequest], Principal]
+"""Who makes a request."""
+
+
+class Recorded(msgspec.Struct, frozen=True, kw_only=True, rename=cwai.wire_name):
+    """``returnObj`` of a write: the event is in the log and in the view."""
+
+    job_id: str
+    uuid: str
+    position: int
+    duplicate: bool
+    """The log held it before; position is that of the first."""
+
+
+class Jobs:
+    """The handlers of ``/v4/cwai/job``; each takes the request and the path's last segment, undecoded."""
+
+    def __init__(
+        self,
+        *,
+        appender: appender.Appender,
+        pool: engine.ReadPool,
+        identify: Identify,
+        zone: tzinfo,
+        request_limit_bytes: int,
+    ) -> None:
+        self._appender = appender
+        self._pool = pool
+        self._identify = identify
+        self._zone = zone
+        self._request_limit_bytes = request_limit_bytes
+
+    async def show(self, request: web.BaseRequest, path_id: str) -> web.Response:
+        """GET: the job as it is now; one statement, so of one moment."""
+        self._identify(request).require(Scope.READ)
+        given = parameters.Parameters(request, path_id)
+        job_id, region = given.job_id(), given.region()
+        user_id, account_id = given.header("userID"), given.header("accountID")
+        async with self._pool.connection() as connection:
+            found = await view.with_rank_tables(connection, job_id)
+        if found is None or not found[0].live or found[0].region != region:
+            raise _no_job(job_id, region)
+        shown, rank_tables = found
+        _narrow(shown, user_id=user_id, account_id=account_id)
+        return envelope.success(returnobj.build(shown, rank_tables[-1] if rank_tables else "", self._zone))
+
+    async def record(self, request: web.BaseRequest, path_id: str) -> web.Response:
+        """POST: record an add; the body is the job."""
+        principal = self._identify(request)
+        principal.require(Scope.PUBLISH)
+        given = parameters.Parameters(request, path_id)
+        user_id, account_id = given.header("userID"), given.header("accountID")
+        posted = submissions.read(await body.read(request, limit_bytes=self._request_limit_bytes))
+        _same_owner("userID", user_id, posted.user_id)
+        _same_owner("accountID", account_id, posted.account_id)
+        job_id = given.job_id(in_body=posted.job_id)
+        await self._narrow_live(job_id, user_id=user_id, account_id=account_id)
+        submission = event.Submission(
+            signal=msgspec.structs.replace(
+                posted.signal, job_id=job_id, uuid=given.uuid(in_body=posted.signal.uuid)
+            ),
+            detail=posted.detail,
+            region=given.region(in_body=posted.region),
+            user_id=posted.user_id or user_id,
+            account_id=posted.account_id or account_id,
+            completes_all=True,
+        )
+        return await self._append(submission, principal)
+
+    async def delete(self, request: web.BaseRequest, path_id: str) -> web.Response:
+        """DELETE: record a delete, also of a job that nobody knows."""
+        principal = self._identify(request)
+        principal.require(Scope.PUBLISH)
+        given = parameters.Parameters(request, path_id)
+        job_id, region = given.job_id(), given.region()
+        user_id, account_id = given.header("userID"), given.header("accountID")
+        await self._narrow_live(job_id, user_id=user_id, account_id=account_id)
+        submission = event.Submission(
+            signal=Signal(uuid=given.uuid(), job_id=job_id, operator=event.Operator.DELETE), region=region
+        )
+        try:
+            return await self._append(submission, principal)
+        except errors.EventConflict as error:
+            if error.field != "region":
+                raise
+            raise _no_job(job_id, region) from error
+
+    async def _append(self, submission: event.Submission, principal: Principal) -> web.Response:
+        [outcome] = await self._appender.append([submission], principal)
+        if isinstance(outcome, errors.EventError):
+            raise outcome
+        recorded = Recorded(
+            job_id=submission.signal.job_id,
+            uuid=str(outcome.uuid),
+            position=outcome.position,
+            duplicate=outcome.duplicate,
+        )
+        return envelope.success(recorded, headers={POSITION_HEADER: str(outcome.position)})
+
+    async def _narrow_live(self, job_id: str, *, user_id: str, account_id: str) -> None:
+        """Refuse a write to somebody else's live job.
+
+        Looked at before the append and not under its lock: the headers narrow, they prove nothing.
+        """
+        if not (user_id or account_id):
+            return
+        async with self._pool.connection() as connection:
+            current = (await view.current(connection, [job_id])).get(job_id)
+        if current is not None and current.live:
+            _narrow(current, user_id=user_id, account_id=account_id)
+
+
+def _narrow(found: job.Job, *, user_id: str, account_id: str) -> None:
+    _same_owner("userID", user_id, found.user_id)
+    _same_owner("accountID", account_id, found.account_id)
+
+
+def _same_owner(name: str, given: str, owner: str) -> None:
+    """Refuse if a header names another owner; whose it is, is not told."""
+    if given and owner and given != owner:
+        raise errors.NotPermitted(f"the job is not that of {name} {errors.shown(given)}")
+
+
+def _no_job(job_id: str, region: str) -> errors.NotFound:
+    return errors.NotFound(f"there is no job {errors.shown(job_id)} in region {errors.shown(region)}")

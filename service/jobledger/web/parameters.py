@@ -1,0 +1,122 @@
+"""What a request says outside of its body: in the path, the query and the headers.
+
+Read here and not by the framework, which replaces what is not UTF-8 and decodes ``%25`` and ``%2F`` in an
+id differently from all else.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+from urllib.parse import parse_qs, unquote
+
+from aiohttp import web
+
+from jobledger import errors
+from jobledger.ledger import admission
+
+PATH_PREFIX: Final = "jobID="
+"""The document's own example writes ``/v4/cwai/job/jobID=81f7…``; as ``jobID%3D`` it is part of the id."""
+
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+
+
+class Parameters:
+    """The parameters of one request; "" stands for one that is not given or is empty.
+
+    Raises:
+        errors.InvalidRequest: The query is not UTF-8.
+    """
+
+    def __init__(self, request: web.BaseRequest, path_id: str) -> None:
+        self._path_id = path_id
+        self._headers = request.headers
+        try:
+            raw = request.rel_url.raw_query_string
+            self._query = parse_qs(raw, keep_blank_values=True, errors="strict")
+        except UnicodeError:
+            raise errors.InvalidRequest("the query is not UTF-8; percent-encode it as UTF-8") from None
+
+    def job_id(self, *, in_body: str = "") -> str:
+        """The job that the request is about.
+
+        Raises:
+            errors.InvalidRequest: None is named, two are, or it cannot be one.
+        """
+        job_id = _agreed("jobID", path=self._id_in_path(), query=self.query("jobID"), body=in_body)
+        if not job_id:
+            raise errors.InvalidRequest("jobID is missing; name the job")
+        if len(job_id) > admission.JOB_ID_CHARACTERS:
+            raise errors.InvalidRequest(
+                f"jobID {errors.shown(job_id)} has {len(job_id)} characters; "
+                f"it may have {admission.JOB_ID_CHARACTERS}"
+            )
+        return _checked("jobID", job_id)
+
+    def region(self, *, in_body: str = "") -> str:
+        """The region that the request is about.
+
+        Raises:
+            errors.InvalidRequest: None is named, or two are.
+        """
+        region = _agreed(
+            "regionID", query=self.query("regionID"), header=self.header("regionID"), body=in_body
+        )
+        if not region:
+            raise errors.InvalidRequest("regionID is missing; give it as a query parameter or as a header")
+        return region
+
+    def uuid(self, *, in_body: str = "") -> str:
+        """The idempotency key of a write, unchecked.
+
+        Raises:
+            errors.InvalidRequest: Two are given.
+        """
+        return _agreed("uuid", query=self.query("uuid"), body=in_body)
+
+    def query(self, name: str) -> str:
+        """A query parameter.
+
+        Raises:
+            errors.InvalidRequest: It is given twice, or holds control characters.
+        """
+        return _single(f"query parameter {name}", self._query.get(name, []))
+
+    def header(self, name: str) -> str:
+        """A header.
+
+        Raises:
+            errors.InvalidRequest: It is given twice, or is not UTF-8.
+        """
+        return _single(f"header {name}", self._headers.getall(name, []))
+
+    def _id_in_path(self) -> str:
+        try:
+            return unquote(self._path_id.removeprefix(PATH_PREFIX), errors="strict")
+        except UnicodeError:
+            raise errors.InvalidRequest(
+                "jobID in the path is not UTF-8; percent-encode it as UTF-8"
+            ) from None
+
+
+def _single(name: str, values: list[str]) -> str:
+    if len(values) > 1:
+        raise errors.InvalidRequest(f"{name} is given {len(values)} times; give it once")
+    return _checked(name, values[0]) if values else ""
+
+
+def _checked(name: str, value: str) -> str:
+    if _CONTROL.search(value):
+        raise errors.InvalidRequest(
+            f"{name} {errors.shown(value)} is not UTF-8 or holds control characters; leave them out"
+        )
+    return value
+
+
+def _agreed(name: str, **given: str) -> str:
+    """The one value of a parameter that may stand in several places."""
+    places = {place: value for place, value in given.items() if value}
+    if len(set(places.values())) > 1:
+        said = ", ".join(f"{errors.shown(value)} in the {place}" for place, value in places.items())
+        raise errors.InvalidRequest(f"{name} is {said}; give one")
+    return next(iter(places.values()), "")
