@@ -20,7 +20,7 @@ SHOWN_EVENTS = 8
 class Follower:
     """Follows the log, remembers what it saw, and is killed and started again every so many events."""
 
-    def __init__(self, name: str, *, cut_every: int | None = None) -> None:
+    def __init__(self, name: str, *, cut_every: int = 0, most_cuts: int = 0) -> None:
         self.name = name
         self.cuts = 0
         self.seen: list[tuple[event.Position, str]] = []
@@ -28,6 +28,7 @@ class Follower:
         self.recent: deque[messages.Delivered] = deque(maxlen=SHOWN_EVENTS)
         self.caught_up = asyncio.Event()
         self._cut_every = cut_every
+        self._most_cuts = most_cuts
 
     @property
     def position(self) -> event.Position:
@@ -66,7 +67,7 @@ class Follower:
             case messages.Delivered():
                 self.recent.append(message)
                 self.seen.append((message.position, message.uuid))
-                return self._cut_every is not None and len(self.seen) % self._cut_every == 0
+                return self.cuts < self._most_cuts and len(self.seen) % self._cut_every == 0
             case messages.Skipped():
                 self.skipped += 1
                 self.seen.append((message.position, message.uuid))

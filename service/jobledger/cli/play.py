@@ -31,10 +31,12 @@ class Play:
     """One demonstration: what was published, and who saw what."""
 
     def __init__(self, submissions: Sequence[event.Submission], *, subscribers: int, cuts: int) -> None:
-        cut_every = max(1, len(submissions) // (cuts + 1)) if cuts else None
+        cut_every = max(1, len(submissions) // (cuts + 1))
         self._submissions = submissions
         self._followers = [
-            follower.Follower(f"subscriber {number}", cut_every=cut_every if number == subscribers else None)
+            follower.Follower(
+                f"subscriber {number}", cut_every=cut_every, most_cuts=cuts if number == subscribers else 0
+            )
             for number in range(1, subscribers + 1)
         ]
         self._positions: dict[str, event.Position] = {}

@@ -7,7 +7,7 @@ import os
 import sys
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Generator, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -81,7 +81,7 @@ async def _publish(
 
 
 @contextlib.contextmanager
-def _opened(file: str) -> Iterator[int]:
+def _opened(file: str) -> Generator[int]:
     if file == "-":
         yield sys.stdin.fileno()
     else:

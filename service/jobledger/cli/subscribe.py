@@ -65,10 +65,12 @@ def command(
     try:
         terminal.run(_follow(follower, server, start_from, only))
     except BrokenPipeError:
-        # Whoever read us, such as head, has enough. Python would complain when it flushes at exit.
+        # Whoever read us, such as head, has enough. Python would complain when it flushes at exit. No word
+        # on how to resume: what was written last was not read.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    finally:
+    except typer.Exit:
         follower.say_how_to_resume()
+        raise
 
 
 async def _follow(
@@ -87,11 +89,13 @@ class _Follower:
     def __init__(self, *, as_json: bool, after: str) -> None:
         self.after = after
         self._as_json = as_json
+        self._began = False
         self._caught_up = False
         self._colour = sys.stdout.isatty()
 
     def show(self, message: messages.Message) -> None:
         """Prints a message; from the head on at once, before that in blocks, which is many times faster."""
+        self._began = True
         if self._as_json:
             sys.stdout.write(lines.write(message).decode() + "\n")
         match message:
@@ -118,7 +122,7 @@ class _Follower:
 
     def say_how_to_resume(self) -> None:
         """What to type to go on where this ended."""
-        if self.after:
+        if self._began and self.after:
             terminal.notes.print(f"resume with: jobledger subscribe --after {self.after}")
 
     def _line(self, delivered: messages.Delivered) -> str:

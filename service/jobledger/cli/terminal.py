@@ -43,7 +43,9 @@ def run(work: Coroutine[None, None, T]) -> T:
         fail(f"{error}\nstart one with `jobledger serve`, or name another: --server HOST:PORT, --url URL")
     except BrokenPipeError:
         raise
-    except (errors.LedgerError, OSError) as error:
+    except OSError as error:
+        fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+    except errors.LedgerError as error:
         fail(str(error))
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED) from None

@@ -35,8 +35,8 @@ FAILURES = (grpclib.GRPCError, exceptions.StreamTerminatedError, exceptions.Prot
 """What a call can fail with; ``raise_for`` tells them apart."""
 
 
-class Lost(Exception):  # noqa: N818 - an outcome that the client handles itself, no error of its caller
-    """The connection is gone, or the service asks to come back: try again."""
+class Lost(Exception):
+    """The connection is gone, or the service asks to come back: try again. Never reaches a caller."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +97,12 @@ async def start(stream: grpclib.client.Stream[Any, Any], address: Address) -> No
     try:
         async with asyncio.timeout(CONNECT_SECONDS):
             await stream.send_request()
-    except OSError as error:  # TimeoutError is one
-        cause = error.strerror or str(error) or f"not within {CONNECT_SECONDS} s"
-        raise errors.ServerUnreachable(str(address), cause) from error
+    except ConnectionRefusedError as error:
+        raise errors.ServerUnreachable(str(address), "connection refused") from error
+    except TimeoutError as error:
+        raise errors.ServerUnreachable(str(address), f"not within {CONNECT_SECONDS} s") from error
+    except OSError as error:
+        raise errors.ServerUnreachable(str(address), error.strerror or str(error)) from error
 
 
 def raise_for(error: Exception, stream: grpclib.client.Stream[Any, Any], address: Address) -> NoReturn:

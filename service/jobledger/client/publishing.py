@@ -17,12 +17,11 @@ import logging
 import uuid
 from collections import deque
 from collections.abc import AsyncIterable, Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import grpclib.client
-import msgspec
 from grpclib import const
+from msgspec import structs
 
 from jobledger import errors
 from jobledger._proto.jobledger import v1 as pb_ledger
@@ -202,4 +201,5 @@ async def _both(sending: Any, receiving: Any) -> None:
 def _identified(submission: event.Submission) -> event.Submission:
     if submission.signal.uuid:
         return submission
-    return replace(submission, signal=msgspec.structs.replace(submission.signal, uuid=str(uuid.uuid4())))
+    signal = structs.replace(submission.signal, uuid=str(uuid.uuid4()))
+    return structs.replace(submission, signal=signal)
