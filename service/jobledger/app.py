@@ -21,6 +21,8 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
+from aiohttp.web import BaseRequest
+
 from jobledger import embedded
 from jobledger._proto import google_proto_descriptor_pool
 from jobledger.ledger import (
@@ -197,7 +199,14 @@ async def running(settings: Settings, dsn: str) -> AsyncGenerator[Service]:
             request_limit_bytes=settings.request_limit_bytes,
             send_timeout_seconds=settings.send_timeout_seconds,
         )
-        web = web_server.WebServer()
+        web = web_server.WebServer(
+            appender=appending,
+            pool=pool,
+            tail=following,
+            identify=_identify_request,
+            zone=settings.zone,
+            request_limit_bytes=settings.request_limit_bytes,
+        )
         loops = [
             following.run(),
             announcing.run(),
@@ -265,3 +274,8 @@ def _client_limits(settings: Settings) -> clients.Limits:
 def _identify_call(call: streaming.Call) -> Principal:
     """Who makes a gRPC call: until access control is set up, somebody at an address."""
     return Principal.anonymous(call.peer_address)
+
+
+def _identify_request(request: BaseRequest) -> Principal:
+    """Who makes a REST request, the same way."""
+    return Principal.anonymous(request.remote or "local")

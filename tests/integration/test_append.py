@@ -127,9 +127,11 @@ async def test_uuid_of_any_version_is_kept(ledger: ledgers.Ledger, uuid: str) ->
 async def test_bad_event_is_refused_by_its_field_and_its_neighbours_go_through(
     ledger: ledgers.Ledger, fields: dict[str, Any], field: str
 ) -> None:
+    given: dict[str, Any] = {"job_id": "job-2", **fields}
+
     before, refused, after = await ledger.append(
         events.submission("job-1"),
-        events.submission(**{"job_id": "job-2", **fields}),
+        events.submission(**given),
         events.submission("job-3"),
     )
 
