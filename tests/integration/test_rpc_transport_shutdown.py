@@ -14,7 +14,7 @@ import pytest
 from grpclib.const import Cardinality, Status
 
 from jobledger import errors
-from jobledger.rpc import internals, methods, streaming
+from jobledger.rpc import internals, methods, server, streaming
 from tests.support import transport
 
 
@@ -48,7 +48,7 @@ async def test_waiting_stream_is_told_where_to_resume_and_its_connection_closes(
         transport.channel(port) as channel,
     ):
         status = asyncio.create_task(status_of(channel.unary_stream("/test.Test/Call")(b"")))
-        await transport.eventually(lambda: running.open_calls == 1)
+        await transport.becomes_true(lambda: running.open_calls == 1)
         started = time.monotonic()
         stopping = asyncio.create_task(running.shutdown(grace_seconds=5))
         assert await status == SHUT_DOWN
@@ -65,7 +65,7 @@ async def test_1_000_streams_hear_of_the_shutdown_within_a_second() -> None:
         opened = {client: [client.call("/test.Test/Call") for _ in range(100)] for client in clients}
         for client in clients:
             await client.flush()
-        await transport.eventually(lambda: running.open_calls == 1000, within_seconds=20)
+        await transport.becomes_true(lambda: running.open_calls == 1000, within_seconds=20)
         started = time.monotonic()
         stopping = asyncio.create_task(running.shutdown(grace_seconds=5))
         for client, calls in opened.items():
@@ -77,24 +77,26 @@ async def test_1_000_streams_hear_of_the_shutdown_within_a_second() -> None:
     assert took < 1
 
 
-async def test_grpclib_client_hears_the_status_before_its_connection_goes() -> None:
+async def test_grpclib_client_that_is_busy_still_hears_the_status_before_its_connection_goes() -> None:
     service = {"/test.Test/Call": methods.server_stream(wait_at_the_head)}
-    async with transport.serving(service) as (running, port):
-        channel = grpclib.client.Channel("127.0.0.1", port, codec=internals.BytesCodec())
 
-        async def follow() -> None:
+    async def follow(port: int) -> None:
+        channel = grpclib.client.Channel("127.0.0.1", port, codec=internals.BytesCodec())
+        try:
             opening: Any = channel.request("/test.Test/Call", Cardinality.UNARY_STREAM, bytes, bytes)
             async with opening as stream:
                 await stream.send_message(b"", end=True)
                 async for _ in stream:
-                    pass
+                    time.sleep(0.1)  # noqa: ASYNC251 - decoding; the shutdown happens meanwhile
+        finally:
+            channel.close()
 
-        following = asyncio.create_task(follow())
-        await transport.eventually(lambda: running.open_calls == 1)
+    async with transport.serving(service) as (running, port):
+        following = asyncio.create_task(asyncio.to_thread(asyncio.run, follow(port)))
+        await transport.becomes_true(lambda: running.open_calls == 1)
         await running.shutdown(grace_seconds=5)
         with pytest.raises(grpclib.GRPCError) as caught:
             await following
-        channel.close()
     assert (caught.value.status, caught.value.message) == (Status.UNAVAILABLE, SHUT_DOWN[1])
 
 
@@ -118,7 +120,7 @@ async def test_calls_that_were_read_are_answered_before_the_server_stops() -> No
         single = channel.unary_unary("/test.Test/Call")(b"1")
         in_turn = channel.stream_stream("/test.Test/InTurn")()
         await in_turn.write(b"2")
-        await transport.eventually(lambda: running.open_calls == 2)
+        await transport.becomes_true(lambda: running.open_calls == 2)
         await read.wait()
         stopping = asyncio.create_task(running.shutdown(grace_seconds=5))
         await asyncio.sleep(0.1)
@@ -161,9 +163,10 @@ async def test_call_that_outlasts_the_grace_time_is_cut_short_with_a_status() ->
         transport.channel(port) as channel,
     ):
         call = channel.unary_unary("/test.Test/Call")(b"")
-        await transport.eventually(lambda: running.open_calls == 1)
+        await transport.becomes_true(lambda: running.open_calls == 1)
         stopping = asyncio.create_task(running.shutdown(grace_seconds=0.2))
         assert await asyncio.wait_for(call.code(), 2) == grpc.StatusCode.UNAVAILABLE
+        assert await call.details() == "shutting down"
         await stopping
 
 
@@ -180,7 +183,7 @@ async def test_stalled_reader_does_not_hold_up_the_shutdown_and_finds_its_status
         await asyncio.sleep(0.2)  # until the window is shut
         started = time.monotonic()
         stopping = asyncio.create_task(running.shutdown(grace_seconds=5))
-        await transport.eventually(lambda: running.open_calls == 0, within_seconds=1)
+        await transport.becomes_true(lambda: running.open_calls == 0, within_seconds=1)
         code, details, _ = await status_of(call)
         await stopping
         assert (code, details) == (grpc.StatusCode.UNAVAILABLE, "shutting down")
@@ -203,10 +206,12 @@ async def test_chunk_being_written_is_finished_before_its_stream_is_ended() -> N
         await client.until(lambda: len(client.data.get(stream_id, b"")) >= 50_000, ack=False)
         stopping = asyncio.create_task(running.shutdown(grace_seconds=5))
         await asyncio.sleep(0.05)
+        started = time.monotonic()
         client.h2.increment_flow_control_window(1 << 20)
         client.h2.increment_flow_control_window(1 << 20, stream_id)
         await client.flush()
         assert await client.status(stream_id) == "14"
+        assert time.monotonic() - started < streaming.PATIENCE_SECONDS / 2
         assert client.data[stream_id] == chunk
         assert client.trailers[stream_id]["resume-uuid"] == "u-1"
         await stopping
@@ -267,10 +272,10 @@ async def test_call_ended_from_outside_carries_the_reason_and_leaves_others_alon
         transport.channel(port) as channel,
     ):
         older = asyncio.create_task(status_of(channel.unary_stream("/test.Test/Call")(b"")))
-        await transport.eventually(lambda: len(calls) == 1)
+        await transport.becomes_true(lambda: len(calls) == 1)
         newer = channel.unary_stream("/test.Test/Call")(b"")
-        await transport.eventually(lambda: len(calls) == 2)
-        await transport.eventually(lambda: calls[0].resume_uuid == "u-1")
+        await transport.becomes_true(lambda: len(calls) == 2)
+        await transport.becomes_true(lambda: calls[0].resume_uuid == "u-1")
         calls[0].end(lambda: errors.TakenOver("agent"))
         calls[0].end(lambda: errors.DataLoss(1))
         code, details, trailers = await asyncio.wait_for(older, 1)
@@ -282,3 +287,26 @@ async def test_call_ended_from_outside_carries_the_reason_and_leaves_others_alon
         assert (running.open_calls, closed) == (1, ["127.0.0.1"])
         newer.cancel()
     assert transport.error_lines(caplog.records) == []
+
+
+async def test_end_that_crosses_the_handler_s_own_does_not_lose_the_status(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def refuse_while_being_ended(call: streaming.Call, _request: bytes) -> None:
+        call.end(errors.ShuttingDown)
+        raise streaming.CallError(Status.NOT_FOUND, "no such job")
+
+    original: type[server.server.Stream[Any, Any]] = server.server.Stream
+    send = original.send_trailing_metadata
+
+    async def send_on_a_busy_connection(self: Any, **trailers: Any) -> None:
+        await asyncio.sleep(0)
+        await send(self, **trailers)
+
+    monkeypatch.setattr(original, "send_trailing_metadata", send_on_a_busy_connection)
+    async with (
+        transport.serving({"/test.Test/Call": methods.server_stream(refuse_while_being_ended)}) as (_, port),
+        transport.channel(port) as channel,
+    ):
+        code, details, _ = await status_of(channel.unary_stream("/test.Test/Call")(b""))
+    assert (code, details) == (grpc.StatusCode.NOT_FOUND, "no such job")

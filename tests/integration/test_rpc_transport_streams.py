@@ -77,8 +77,29 @@ async def test_cancelled_stream_closes_its_generator_at_once_and_is_no_error_lin
             await asyncio.sleep(0.1)  # until the window is shut
         call.cancel()
         await asyncio.wait_for(witness.closed.wait(), 0.5)
-        await transport.eventually(lambda: running.open_calls == 0)
+        await transport.becomes_true(lambda: running.open_calls == 0)
     assert transport.error_lines(caplog.records) == []
+
+
+async def test_handler_that_fails_after_its_client_left_is_no_error_line(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def fail_on_the_way_out(call: streaming.Call, _request: bytes) -> None:
+        try:
+            await wait_at_the_head(call, b"")
+        finally:
+            raise ConnectionError("the pool is closed")
+
+    async with (
+        transport.serving({"/test.Test/Call": methods.server_stream(fail_on_the_way_out)}) as (running, port),
+        transport.channel(port) as channel,
+    ):
+        call = channel.unary_stream("/test.Test/Call")(b"")
+        await call.initial_metadata()
+        call.cancel()
+        await transport.becomes_true(lambda: running.open_calls == 0)
+    assert transport.error_lines(caplog.records) == []
+    assert "the pool is closed" in caplog.text
 
 
 @pytest.mark.parametrize("ready", [False, True], ids=["waiting at the head", "blocked in a send"])
@@ -93,7 +114,7 @@ async def test_lost_connection_closes_the_generators_of_its_streams_at_once(
             await asyncio.wait_for(witness.started.wait(), 5)
             client.writer.transport.abort()
             await asyncio.wait_for(witness.closed.wait(), 0.5)
-        await transport.eventually(lambda: running.open_calls == 0)
+        await transport.becomes_true(lambda: running.open_calls == 0)
     assert transport.error_lines(caplog.records) == []
 
 
@@ -119,17 +140,17 @@ async def read_to_end(call: Any) -> None:
 async def test_stalled_reader_is_told_so_and_another_is_not_delayed() -> None:
     service = {"/test.Test/Subscribe": methods.server_stream(send_for_ever)}
     async with (
-        transport.serving(service, send_timeout_seconds=0.3) as (running, port),
+        transport.serving(service, send_timeout_seconds=1.0) as (running, port),
         transport.channel(port) as stalled_channel,
         transport.channel(port) as channel,
     ):
         stalled = stalled_channel.unary_stream("/test.Test/Subscribe")(b"")
         assert len(await stalled.read()) == 1019
         reading = channel.unary_stream("/test.Test/Subscribe")(b"")
-        ends = time.monotonic() + 1.0
-        while time.monotonic() < ends:
-            await asyncio.wait_for(reading.read(), 0.25)
-        await transport.eventually(lambda: running.open_calls == 1)
+        started = time.monotonic()
+        async with asyncio.timeout(5):
+            while running.open_calls > 1 or time.monotonic() < started + 0.5:
+                await asyncio.wait_for(reading.read(), 0.5)
         reading.cancel()
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await read_to_end(stalled)
@@ -211,16 +232,32 @@ async def test_window_shrunk_below_zero_in_mid_stream_only_pauses_it() -> None:
 KEEN = connection.Options(keepalive_seconds=0.2, keepalive_timeout_seconds=0.2)
 
 
-async def test_peer_that_answers_no_ping_is_given_up() -> None:
+@pytest.mark.parametrize("calls", [0, 1])
+async def test_peer_that_answers_no_ping_is_given_up(calls: int) -> None:
     service = {"/test.Test/Call": methods.server_stream(wait_at_the_head)}
     async with (
         transport.serving(service, options=KEEN) as (running, port),
         transport.RawClient.connected(port) as silent,
     ):
-        silent.call("/test.Test/Call")
+        for _ in range(calls):
+            silent.call("/test.Test/Call")
         await silent.flush()
-        await transport.eventually(lambda: running.open_calls == 1)
-        await transport.eventually(lambda: running.open_calls == 0, within_seconds=2)
+        await transport.becomes_true(lambda: running.open_calls == calls)
+        await asyncio.wait_for(silent.closed_by_server(), 2)
+        await transport.becomes_true(lambda: running.open_calls == 0)
+
+
+async def test_stalled_connection_holds_neither_its_call_nor_the_shutdown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(streaming, "TRAILERS_SECONDS", 0.2)
+    service = {"/test.Test/Subscribe": methods.server_stream(send_for_ever)}
+    async with transport.serving(service, send_timeout_seconds=0.2) as (running, port):
+        with socket.create_connection(("127.0.0.1", port)) as deaf:
+            deaf.sendall(transport.greedy_request("/test.Test/Subscribe"))
+            await transport.becomes_true(lambda: running.open_calls == 1)
+            await transport.becomes_true(lambda: running.open_calls == 0)
+            await asyncio.wait_for(running.shutdown(grace_seconds=0.1), 2)
 
 
 async def test_subscriber_that_reads_nothing_for_long_answers_pings_and_stays() -> None:

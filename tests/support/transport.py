@@ -18,6 +18,7 @@ from h2.settings import SettingCodes
 
 from jobledger import errors
 from jobledger.rpc import connection, methods, server, streaming
+from tests.support import polling
 
 LARGEST_WINDOW = 2**31 - 1
 
@@ -67,11 +68,13 @@ async def channel(port: int, *options: tuple[str, int]) -> AsyncGenerator[Any]:
         yield opened
 
 
-async def eventually(assertion: Callable[[], bool], *, within_seconds: float = 5.0) -> None:
-    """Polls until it holds."""
-    async with asyncio.timeout(within_seconds):
-        while not assertion():  # noqa: ASYNC110 - it is polled because it has no event
-            await asyncio.sleep(0.005)
+async def becomes_true(condition: Callable[[], bool], *, within_seconds: float = 5.0) -> None:
+    """Waits for it; fails the test if it takes longer."""
+
+    def assertion() -> None:
+        assert condition()
+
+    await polling.eventually(assertion, within_seconds)
 
 
 def error_lines(records: list[logging.LogRecord]) -> list[str]:
@@ -156,6 +159,11 @@ class RawClient:
                 for event in self.h2.receive_data(received):
                     self._take(event, ack=ack)
                 await self.flush()
+
+    async def closed_by_server(self) -> None:
+        """Reads, and answers nothing, until the server closes the connection."""
+        while await self._reader.read(1 << 16):
+            pass
 
     async def status(self, stream_id: int) -> str:
         """Reads until the call ended; its grpc-status, or ``reset``."""

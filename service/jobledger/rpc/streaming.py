@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ipaddress
+import logging
 import struct
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any, Final
@@ -29,6 +30,8 @@ from multidict import MultiDict
 
 from jobledger import errors
 from jobledger.rpc import internals
+
+logger = logging.getLogger(__name__)
 
 PREFIX: Final = struct.Struct(">BI")
 """What stands before each message: the compressed flag and the length (gRPC, PROTOCOL-HTTP2)."""
@@ -241,6 +244,8 @@ class Call:
                 self._patience.cancel()
         await self._absorb_interrupt()
         if self.client_gone:
+            if failure is not None and not isinstance(failure, errors.LedgerError | CallError):
+                logger.warning("%s failed after its client had gone", self.method, exc_info=failure)
             # grpclib calls it a failure to handle cancellation when anything else leaves the handler.
             raise asyncio.CancelledError
         return failure
