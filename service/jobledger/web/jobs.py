@@ -76,14 +76,14 @@ class Jobs:
         posted = submissions.read(await body.read(request, limit_bytes=self._request_limit_bytes))
         _same_owner("userID", user_id, posted.user_id)
         _same_owner("accountID", account_id, posted.account_id)
-        job_id = given.job_id(in_body=posted.job_id)
+        job_id, region = given.job_id(in_body=posted.job_id), given.region(in_body=posted.region)
         await self._narrow_live(job_id, user_id=user_id, account_id=account_id)
         submission = event.Submission(
             signal=msgspec.structs.replace(
                 posted.signal, job_id=job_id, uuid=given.uuid(in_body=posted.signal.uuid)
             ),
             detail=posted.detail,
-            region=given.region(in_body=posted.region),
+            region=region,
             user_id=posted.user_id or user_id,
             account_id=posted.account_id or account_id,
             completes_all=True,

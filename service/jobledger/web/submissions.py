@@ -85,7 +85,7 @@ def _signal(given: jsontext.Tree, uuid: str) -> Signal:
             place = jsontext.member("signal", key)
             raise _wrong(place, "is not a key of signal", f"allowed are {', '.join(SIGNAL_KEYS)}")
         fields[SIGNAL_KEYS[key]] = _wire_text(key, value)
-    return Signal(uuid=uuid, operator=event.Operator.ADD, **fields)
+    return msgspec.structs.replace(Signal(uuid=uuid, operator=event.Operator.ADD), **fields)
 
 
 def _wire_text(key: str, value: jsontext.Tree) -> str:
