@@ -35,10 +35,6 @@ BACKLOG: Final = 1024
 FORCE_SECONDS: Final = 1.0
 """How long calls have, once cut short at the end of the grace time, to send their status."""
 
-LINGER_SECONDS: Final = 0.2
-"""Between the last status and the end of its connection. A grpclib client that reads both at once forgets
-the status."""
-
 GOODBYE_SECONDS: Final = 0.5
 """How long clients have to close their connection once told to."""
 
@@ -125,7 +121,6 @@ class ServiceServer:
         self.set_serving(serving=False)
         if self._listener is not None:
             self._listener.close()
-        had_calls = bool(self._calls)
         for call in list(self._calls):
             call.end(lambda call=call: errors.ShuttingDown(call.resume_uuid))
         if not await self._settled(grace_seconds):
@@ -133,8 +128,6 @@ class ServiceServer:
             for call in list(self._calls):
                 call.force()
             await self._settled(FORCE_SECONDS)
-        if had_calls:
-            await asyncio.sleep(LINGER_SECONDS)
         await self._close_connections()
         if self._listener is not None:
             await self._listener.wait_closed()
