@@ -15,7 +15,9 @@ from pathlib import Path
 from pydantic import SecretStr
 
 from jobledger import app
+from jobledger.model import event
 from jobledger.settings import Settings
+from tests.support import events
 
 FAST = {
     "grpc_port": 0,
@@ -99,3 +101,11 @@ async def serving(*, arguments: tuple[str, ...] = (), **variables: str) -> Async
             except TimeoutError:
                 process.kill()
                 await process.process.wait()
+
+
+async def publish(service: app.Service, *submissions: event.Submission) -> list[event.Receipt]:
+    """Record events that must not be refused."""
+    outcomes = await service.appender.append(submissions, events.PUBLISHER)
+    receipts = [each for each in outcomes if isinstance(each, event.Receipt)]
+    assert len(receipts) == len(outcomes), outcomes
+    return receipts

@@ -63,7 +63,7 @@ class _Waiting:
             self.done.set_exception(error)
 
 
-class _OutcomeUnknown(Exception):  # noqa: N818 - no error yet: it is found out
+class _OutcomeUnknown(Exception):
     """COMMIT was sent and its answer lost."""
 
     def __init__(self, outcomes: list[batch.Outcome]) -> None:

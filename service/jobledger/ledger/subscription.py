@@ -14,6 +14,7 @@ The cursor is the subscriber's only state: whatever it does, it costs no more me
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Final, TypeAlias
@@ -109,11 +110,22 @@ async def follow(reader: Reader, start: Start, *, quiet_seconds: float) -> Async
     """Everything after the start, in order, for ever; close it with ``aclosing``.
 
     Raises:
-        errors.DataLoss: A position is missing from the log.
+        errors.DataLoss: A position is missing from the log; the tail was told, so that readiness shows it.
     """
+    try:
+        async with contextlib.aclosing(_follow(reader, start, quiet_seconds=quiet_seconds)) as steps:
+            async for step in steps:
+                yield step
+    except errors.DataLoss as loss:
+        reader.tail.report(loss)
+        raise
+
+
+async def _follow(reader: Reader, start: Start, *, quiet_seconds: float) -> AsyncGenerator[Step]:
     if start.snapshot is not None:
-        async for each in start.snapshot.pages():
-            yield SnapshotEvents(each, start.snapshot)
+        async with contextlib.aclosing(start.snapshot.pages()) as pages:
+            async for each in pages:
+                yield SnapshotEvents(each, start.snapshot)
     position, uuid = start.after, start.uuid
     caught_up = False
     while True:

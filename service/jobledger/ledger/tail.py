@@ -32,7 +32,7 @@ class Tail:
         """The last position that was read; everything up to it can be delivered."""
 
         self.loss: errors.DataLoss | None = None
-        """Set while the next position is missing from the log; nothing behind it is delivered."""
+        """Set while a position is known to be missing from the log; nothing behind it is delivered."""
 
         self.available = False
         """Whether the last look at the log succeeded."""
@@ -59,14 +59,12 @@ class Tail:
                     _log.warning("the log cannot be followed for now: %s", error)
                 self.available = False
             except errors.DataLoss as error:
-                if self.loss is None:
-                    _log.critical("%s", error)
-                self.loss = error
+                self.report(error)
                 self._announce()
             else:
                 if not self.available:
                     _log.info("following the log again, at position %d", self.head)
-                self.available, self.loss = True, None
+                self.available = True
                 self._followed_until = time.monotonic()
             try:
                 async with asyncio.timeout(self._poll_seconds):
@@ -74,8 +72,16 @@ class Tail:
             except TimeoutError:
                 continue
 
+    def report(self, loss: errors.DataLoss) -> None:
+        """A position is missing: say so, loudly, until it is there again."""
+        if self.loss is None or self.loss.position != loss.position:
+            _log.critical("%s", loss)
+        self.loss = loss
+
     async def _advance(self) -> None:
         """Read what came after the head."""
+        if self.loss is not None:
+            await self._look_for(self.loss.position)
         while True:
             async with self._pool.connection() as connection:
                 rows = await eventlog.following(
@@ -87,6 +93,12 @@ class Tail:
             self._window.extend(page.Page.of(rows))
             self.head = event.Position(rows[-1].position)
             self._announce()
+
+    async def _look_for(self, position: int) -> None:
+        async with self._pool.connection() as connection:
+            if await eventlog.uuid_at(connection, position) is not None:
+                _log.warning("position %d, which was missing, is there again", position)
+                self.loss = None
 
     def _announce(self) -> None:
         self._moved.set_result(None)
@@ -113,6 +125,6 @@ class Tail:
             await asyncio.wait({self._moved}, timeout=timeout_seconds)
         if self.head > after:
             return True
-        if self.loss is not None:
+        if self.loss is not None and self.loss.position == after + 1:
             raise self.loss
         return False
