@@ -81,9 +81,12 @@ def test_stored_text_has_sorted_keys_and_characters_as_themselves() -> None:
 
 
 def test_null_is_not_given() -> None:
-    assert (
-        stored('{"name":null,"output":{"zosBucket":null,"mountDir":"/m"}}') == '{"output":{"mountDir":"/m"}}'
+    given = (
+        '{"name":null,"createTime":null,"envs":null,"resources":{"cpuLimit":null},'
+        '"output":{"zosBucket":null,"mountDir":"/m"},"pods":[{"yaml":null,"startTime":null}]}'
     )
+
+    assert stored(given) == '{"output":{"mountDir":"/m"},"pods":[{}],"resources":{}}'
 
 
 def test_a_pods_yaml_keeps_nulls_and_every_digit() -> None:
@@ -161,6 +164,7 @@ def test_local_times_at_a_change_of_the_clock_are_decided(local: str, utc: str) 
         ('{"createTime":"2023-02-30 00:00:00"}', "detail.createTime"),
         ('{"createTime":"2023-10-13T11:22:01"}', "detail.createTime"),
         ('{"createTime":"0001-01-01 00:00:00"}', "detail.createTime"),
+        ('{"createTime":"0001-06-01T00:00:00Z"}', "detail.createTime"),
         ('{"createTime":"9999-12-31T23:59:59-12:00"}', "detail.createTime"),
         ('{"pods":[{"finishTime":"soon"}]}', "detail.pods[0].finishTime"),
         ('{"name":"a\\u0000b"}', "detail.name"),

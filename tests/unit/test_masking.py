@@ -156,12 +156,16 @@ def test_urls_are_cleaned_in_every_other_text() -> None:
         "comment": "see http://u:p@h",
         "imageName": "u:p@reg:5000/img",
         "datasets": [{"mountPath": "x://u:p@h"}],
+        "output": {"hpfsSharePath": "x://u:p@h"},
+        "pods": [{"status": "pulling http://u:p@h"}],
     }
 
     assert masked(given) == {
         "comment": "see http://******@h",
         "imageName": "******@reg:5000/img",
         "datasets": [{"mountPath": "x://******@h"}],
+        "output": {"hpfsSharePath": "x://******@h"},
+        "pods": [{"status": "pulling http://******@h"}],
     }
 
 
