@@ -33,6 +33,10 @@ BATCH_EVENTS: Final = 1_024
 BATCH_BYTES: Final = 8 * 1024 * 1024
 """Bytes a transaction, for large rank tables; a single larger request still goes as one."""
 
+INLINE_CHARACTERS: Final = 64 * 1024
+"""Descriptions up to which a request is checked on the loop; masking a large one takes up to a second, and
+others must not wait for it."""
+
 RESOLVE_SECONDS: Final = 20.0
 """How long to find out what became of a COMMIT whose answer was lost."""
 
@@ -111,10 +115,18 @@ class Appender:
                 outcome is unknown. Retry with the same uuids.
             errors.ShuttingDown: This process goes away; nothing was recorded.
         """
-        admitted = [self._admit(submission, principal) for submission in submissions]
+        admitted = await self._admitted(submissions, principal)
         drafts = [draft for draft in admitted if isinstance(draft, completion.Draft)]
         outcomes = iter(await self._enqueue(drafts) if drafts else [])
         return [next(outcomes) if isinstance(each, completion.Draft) else each for each in admitted]
+
+    async def _admitted(
+        self, submissions: Sequence[event.Submission | errors.EventError], principal: Principal
+    ) -> list[completion.Draft | errors.EventError]:
+        described = sum(len(each.detail or "") for each in submissions if isinstance(each, event.Submission))
+        if described <= INLINE_CHARACTERS:
+            return [self._admit(each, principal) for each in submissions]
+        return await asyncio.to_thread(lambda: [self._admit(each, principal) for each in submissions])
 
     def _admit(
         self, submission: event.Submission | errors.EventError, principal: Principal

@@ -1,0 +1,237 @@
+"""What happens to appends when connections, replicas and Postgres fail at the worst moment."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from functools import partial
+from typing import Any, TypeAlias
+
+import asyncpg
+import asyncpg.transaction
+import pytest
+
+from jobledger import errors
+from jobledger.ledger import batch
+from jobledger.model import event
+from jobledger.store import eventlog
+from tests.support import events, ledgers, polling
+
+Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
+
+STOPPED_REPLICA = """
+import asyncio, os, signal, sys
+from jobledger.store import engine, eventlog
+
+async def main():
+    connection = await engine.connect_for_writing(sys.argv[1])
+    async with connection.transaction(isolation="read_committed"):
+        await eventlog.lock(connection)
+        await eventlog.head(connection)
+        print("locked", flush=True)
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+asyncio.run(main())
+"""
+
+
+async def _count(connection: Connection) -> int:
+    return await connection.fetchval("select count(*) from job_events")
+
+
+async def test_replica_stopped_inside_the_transaction_delays_others_by_the_time_out_at_most(
+    database: str,
+) -> None:
+    stopped = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-c",
+        STOPPED_REPLICA,
+        database,
+        stdout=asyncio.subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": "service"},
+    )
+    assert stopped.stdout is not None
+    try:
+        assert await stopped.stdout.readline() == b"locked\n"
+        async with ledgers.running(database) as ledger:
+            started = time.monotonic()
+            given = events.submission()
+            while True:
+                try:
+                    await ledger.receipts(given)
+                    break
+                except errors.DatabaseUnavailable:
+                    assert time.monotonic() - started < 6
+            assert time.monotonic() - started < 6.5
+    finally:
+        stopped.send_signal(signal.SIGCONT)
+        stopped.kill()
+        await stopped.wait()
+
+
+async def test_waiting_for_the_lock_ends_with_unavailable_and_nothing_recorded(
+    database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(eventlog, "_LOCK", eventlog._LOCK.replace("'5s'", "'200ms'"))
+    async with ledgers.running(database) as ledger, connection.transaction():
+        await connection.execute("select pg_advisory_xact_lock(19020, 1)")
+        with pytest.raises(errors.DatabaseUnavailable, match="lock"):
+            await ledger.append(events.submission())
+
+    assert await _count(connection) == 0
+
+
+@pytest.mark.parametrize("committed", [True, False], ids=["after it took effect", "before it took effect"])
+async def test_lost_answer_to_commit_is_found_out(
+    database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch, *, committed: bool
+) -> None:
+    async with ledgers.running(database) as ledger:
+        [earlier] = await ledger.receipts(events.submission("earlier"))
+        again = events.submission("again")
+        await ledger.receipts(again)
+        commit = asyncpg.transaction.Transaction.commit
+        failures = iter([True])
+
+        async def lost(transaction: asyncpg.transaction.Transaction) -> None:
+            if not next(failures, False):
+                await commit(transaction)
+                return
+            if committed:
+                await commit(transaction)
+            connected: Any = transaction._connection
+            connected.terminate()
+            message = "connection was closed in the middle of operation"
+            raise asyncpg.ConnectionDoesNotExistError(message)
+
+        monkeypatch.setattr(asyncpg.transaction.Transaction, "commit", lost)
+        receipts = await ledger.receipts(events.submission("a"), again, events.submission("b"))
+
+    assert earlier.position == 1
+    assert [(each.position, each.duplicate) for each in receipts] == [(3, False), (2, True), (4, False)]
+    assert await _count(connection) == 4
+
+
+async def test_commit_that_is_still_under_way_is_waited_for_under_the_lock(
+    database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The old transaction still holds the lock when the new connection asks: it must not answer "not there"."""
+    release = asyncio.Event()
+    late: list[asyncio.Task[None]] = []
+    commit = asyncpg.transaction.Transaction.commit
+    failures = iter([True])
+
+    async def slow(transaction: asyncpg.transaction.Transaction) -> None:
+        if not next(failures, False):
+            await commit(transaction)
+            return
+        held: Any = transaction._connection
+
+        async def later() -> None:
+            await release.wait()
+            await commit(transaction)
+            await held.close()
+
+        late.append(asyncio.create_task(later()))
+        message = "connection was closed in the middle of operation"
+        raise asyncpg.ConnectionDoesNotExistError(message)
+
+    async with ledgers.running(database) as ledger:
+        monkeypatch.setattr(asyncpg.transaction.Transaction, "commit", slow)
+        monkeypatch.setattr(
+            ledger.appender, "_drop_connection", lambda: setattr(ledger.appender, "_connection", None)
+        )
+        appending = asyncio.create_task(ledger.receipts(events.submission("a")))
+        await asyncio.sleep(0.3)
+        assert not appending.done()
+        release.set()
+        [receipt] = await appending
+        await asyncio.gather(*late)
+
+    assert (receipt.position, receipt.duplicate) == (1, False)
+    assert await _count(connection) == 1
+
+
+async def test_idle_connection_that_died_costs_no_append(database: str, connection: Connection) -> None:
+    async with ledgers.running(database) as ledger:
+        await ledger.receipts(events.submission("a"))
+        await connection.execute(
+            "select pg_terminate_backend(pid) from pg_stat_activity"
+            " where datname = current_database() and pid <> pg_backend_pid()"
+        )
+
+        await ledger.receipts(events.submission("b"))
+
+    assert await _count(connection) == 2
+
+
+async def test_unexpected_failure_is_answered_and_the_next_append_works(
+    database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*_: Any) -> None:
+        message = "a bug"
+        raise RuntimeError(message)
+
+    async with ledgers.running(database) as ledger:
+        with monkeypatch.context() as patch:
+            patch.setattr(batch, "_outcome", broken)
+            with pytest.raises(errors.Unavailable, match="retry with the same uuids"):
+                await ledger.append(events.submission("a"))
+        await ledger.receipts(events.submission("b"))
+
+    assert "a bug" in caplog.text
+    assert await _count(connection) == 1
+
+
+async def test_closing_records_what_is_queued_and_takes_no_more(
+    database: str, connection: Connection
+) -> None:
+    async with ledgers.running(database) as ledger:
+        queued = [asyncio.create_task(ledger.receipts(events.submission(f"job-{n}"))) for n in range(50)]
+        await asyncio.sleep(0)
+        ledger.appender.close()
+        with pytest.raises(errors.ShuttingDown):
+            await ledger.append(events.submission("late"))
+        await asyncio.gather(*queued)
+
+    assert await _count(connection) == 50
+
+
+async def test_two_processes_take_turns_and_share_one_order(database: str, connection: Connection) -> None:
+    async with ledgers.running(database) as here, ledgers.running(database) as there:
+        same = [events.submission(f"same-{n}") for n in range(30)]
+        outcomes = await asyncio.gather(*(ledger.receipts(each) for each in same for ledger in (here, there)))
+
+    duplicates = [receipt.duplicate for [receipt] in outcomes]
+    assert duplicates.count(True) == 30
+    positions = await connection.fetchval("select array_agg(position order by position) from job_events")
+    assert positions == list(range(1, 31))
+
+
+async def test_large_description_does_not_hold_up_others(database: str) -> None:
+    detail = {"envs": [{"name": f"VARIABLE_{n}", "value": "x" * 40} for n in range(15_000)]}
+    async with ledgers.running(database) as ledger:
+        large = asyncio.create_task(ledger.receipts(events.submission("large", detail=detail)))
+        small = asyncio.create_task(ledger.receipts(events.submission("small")))
+
+        done, _ = await asyncio.wait({large, small}, return_when=asyncio.FIRST_COMPLETED)
+
+        assert done == {small}
+        assert isinstance((await large)[0], event.Receipt)
+
+
+async def test_failing_loop_does_not_leave_connections_behind(database: str, connection: Connection) -> None:
+    async with ledgers.running(database) as ledger:
+        await ledger.receipts(events.submission("a"))
+
+    async def gone() -> None:
+        others = await connection.fetchval(
+            "select count(*) from pg_stat_activity"
+            " where datname = current_database() and pid <> pg_backend_pid()"
+            " and backend_type = 'client backend'"
+        )
+        assert others == 0
+
+    await polling.eventually(gone)
