@@ -24,7 +24,6 @@ from datetime import timedelta
 from aiohttp.web import BaseRequest
 
 from jobledger import embedded
-from jobledger._proto import google_proto_descriptor_pool
 from jobledger.ledger import (
     admission,
     announcer,
@@ -45,6 +44,7 @@ from jobledger.rpc import server as rpc_server
 from jobledger.settings import Settings
 from jobledger.store import engine, ledgerinfo, listener, schema
 from jobledger.web import server as web_server
+from jobledger.wire import messages
 
 _log = logging.getLogger(__name__)
 
@@ -195,7 +195,7 @@ async def running(settings: Settings, dsn: str) -> AsyncGenerator[Service]:
                 ledger_service.LedgerService(common, appending, _identify_call).methods(),
             ],
             explain=status.explain,
-            pool=google_proto_descriptor_pool.default_google_proto_descriptor_pool,
+            pool=messages.pool,
             request_limit_bytes=settings.request_limit_bytes,
             send_timeout_seconds=settings.send_timeout_seconds,
         )
