@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import jobledger
+from jobledger.embedded import accounts, programs
 
 ORDINARY = 65534
 """uid and gid that a test run by root drops to: nobody's."""
@@ -37,10 +38,16 @@ class Host:
     """The process; ``dsn`` and ``postgres_pid`` are known once ``wait_until_ready`` returned."""
 
     def __init__(self, data_dir: Path, *, ordinary: bool = False) -> None:
-        binaries = os.environ.get("JOBLEDGER_TEST_POSTGRES", "")
         user = ORDINARY if ordinary else None
         self.process = subprocess.Popen(
-            [_interpreter() if ordinary else sys.executable, "-S", "-c", _PROGRAM, str(data_dir), binaries],
+            [
+                _interpreter() if ordinary else sys.executable,
+                "-S",
+                "-c",
+                _PROGRAM,
+                str(data_dir),
+                _binaries(user),
+            ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -113,6 +120,15 @@ def _interpreter() -> str:
             continue
         return candidate
     raise AssertionError("no Python that an ordinary user could run")
+
+
+def _binaries(user: int | None) -> str:
+    """Which binaries the process is told to use; it has no site-packages to find a wheel in."""
+    choice = os.environ.get("JOBLEDGER_TEST_POSTGRES", "")
+    if choice != "wheel":
+        return choice
+    account = accounts.choose(Path("/nonexistent")) if user is None else accounts.Account(uid=user, gid=user)
+    return str(programs.find(choice, account=account, major=None).directory)
 
 
 _copies: list[tempfile.TemporaryDirectory[str]] = []

@@ -123,7 +123,7 @@ class DataDirectory:
                 )
             if time.monotonic() > deadline:
                 raise errors.EmbeddedPostgresError(
-                    f"the data directory {self.path} is still in use by a Postgres whose service is gone, after "
+                    f"the data directory {self.path} is in use by the Postgres of a gone service, after "
                     f"{ORPHAN_SECONDS:.0f} s; its pid is the first line of {self.cluster / 'postmaster.pid'}"
                 )
             yield POLL_SECONDS
