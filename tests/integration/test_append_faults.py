@@ -7,7 +7,6 @@ import os
 import signal
 import sys
 import time
-from functools import partial
 from typing import Any, TypeAlias
 
 import asyncpg
@@ -117,41 +116,44 @@ async def test_lost_answer_to_commit_is_found_out(
 async def test_commit_that_is_still_under_way_is_waited_for_under_the_lock(
     database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The old transaction still holds the lock when the new connection asks: it must not answer "not there"."""
-    release = asyncio.Event()
-    late: list[asyncio.Task[None]] = []
+    # The old transaction still holds the lock when the new connection asks: "not there" would be wrong.
     commit = asyncpg.transaction.Transaction.commit
-    failures = iter([True])
+    under_way: list[asyncpg.transaction.Transaction] = []
 
     async def slow(transaction: asyncpg.transaction.Transaction) -> None:
-        if not next(failures, False):
+        if under_way:
             await commit(transaction)
             return
-        held: Any = transaction._connection
-
-        async def later() -> None:
-            await release.wait()
-            await commit(transaction)
-            await held.close()
-
-        late.append(asyncio.create_task(later()))
+        under_way.append(transaction)
         message = "connection was closed in the middle of operation"
         raise asyncpg.ConnectionDoesNotExistError(message)
 
     async with ledgers.running(database) as ledger:
         monkeypatch.setattr(asyncpg.transaction.Transaction, "commit", slow)
-        monkeypatch.setattr(
-            ledger.appender, "_drop_connection", lambda: setattr(ledger.appender, "_connection", None)
-        )
-        appending = asyncio.create_task(ledger.receipts(events.submission("a")))
-        await asyncio.sleep(0.3)
-        assert not appending.done()
-        release.set()
-        [receipt] = await appending
-        await asyncio.gather(*late)
+        held: list[Any] = []
+
+        def forget() -> None:
+            held.append(ledger.appender._connection)
+            ledger.appender._connection = None
+
+        with monkeypatch.context() as patch:
+            patch.setattr(ledger.appender, "_drop_connection", forget)
+            appending = asyncio.create_task(ledger.receipts(events.submission("a")))
+            await polling.eventually(lambda: _waits_for_the_lock(connection))
+            assert not appending.done()
+            await commit(under_way[0])
+            [receipt] = await appending
+        await held[0].close()
 
     assert (receipt.position, receipt.duplicate) == (1, False)
     assert await _count(connection) == 1
+
+
+async def _waits_for_the_lock(connection: Connection) -> None:
+    waiting = await connection.fetchval(
+        "select count(*) from pg_locks where locktype = 'advisory' and not granted"
+    )
+    assert waiting == 1
 
 
 async def test_idle_connection_that_died_costs_no_append(database: str, connection: Connection) -> None:
