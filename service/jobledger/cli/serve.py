@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
+import shutil
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
@@ -103,7 +107,16 @@ def _as_json(ready: app.Ready) -> str:
     )
 
 
+def _called() -> str:
+    """How this program is called from another terminal: by its name, if a shell finds it, else by its path."""
+    installed = Path(sys.executable).with_name("jobledger")
+    if shutil.which("jobledger") or not installed.exists():
+        return "jobledger"
+    return shlex.quote(min(os.path.relpath(installed), str(installed), key=len))
+
+
 def _as_text(ready: app.Ready, region: str) -> str:
+    jobledger = _called()
     return f"""\
 JobLedger is ready.
   gRPC      {ready.grpc}
@@ -111,8 +124,8 @@ JobLedger is ready.
   Postgres  {ready.postgres}
 
 Try next, in another terminal:
-  jobledger subscribe --server {ready.grpc}
-  echo '{EXAMPLE_EVENT}' | jobledger publish - --server {ready.grpc}
+  {jobledger} subscribe --server {ready.grpc}
+  echo '{EXAMPLE_EVENT}' | {jobledger} publish - --server {ready.grpc}
   curl 'http://{ready.http}/v4/cwai/job/job-1?regionID={region}'
   psql '{ready.postgres}' -c '{EXAMPLE_QUERY}'
 
