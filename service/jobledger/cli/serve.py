@@ -108,7 +108,7 @@ def _as_json(ready: app.Ready) -> str:
 
 
 def _called() -> str:
-    """How this program is called from another terminal: by its name, if a shell finds it, else by its path."""
+    """How another terminal calls this program: by its name, where a shell finds it, else by its path."""
     installed = Path(sys.executable).with_name("jobledger")
     if shutil.which("jobledger") or not installed.exists():
         return "jobledger"
