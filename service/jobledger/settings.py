@@ -74,7 +74,7 @@ class Settings(BaseSettings):
     five replicas stay well under Postgres' default of 100."""
 
     poll_seconds: Seconds = 1.0
-    """Longest wait between two looks at the log's head. Notifications come sooner; correctness rests on this."""
+    """Longest wait between two looks at the log's head. Notifications come sooner; this is what holds."""
 
     # What events mean
 
