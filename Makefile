@@ -50,7 +50,7 @@ demo: .venv/installed-run
 check: .venv/installed-dev
 	$(BIN)/ruff check --quiet .
 	$(BIN)/ruff format --check --quiet .
-	$(BIN)/pyright --level warning
+	$(BIN)/pyright --pythonpath $(BIN)/python --warnings
 	$(BIN)/lint-imports
 	proto/generate --check
 

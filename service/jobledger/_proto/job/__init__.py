@@ -113,9 +113,7 @@ class ClientInfo(betterproto2.Message):
     Where to start without lastSeenUuid.
     """
 
-    filter: "SignalFilter | None" = betterproto2.field(
-        102, betterproto2.TYPE_MESSAGE, optional=True
-    )
+    filter: "SignalFilter | None" = betterproto2.field(102, betterproto2.TYPE_MESSAGE, optional=True)
     """
     Narrows the stream.
     """
@@ -238,9 +236,7 @@ class JobSummarySignalList(betterproto2.Message):
     """
 
 
-default_message_pool.register_message(
-    "job", "JobSummarySignalList", JobSummarySignalList
-)
+default_message_pool.register_message("job", "JobSummarySignalList", JobSummarySignalList)
 
 
 @dataclass(eq=False, repr=False)
@@ -254,9 +250,7 @@ class SignalFilter(betterproto2.Message):
     def DESCRIPTOR() -> Descriptor:
         return JOB_PROTO_DESCRIPTOR.message_types_by_name["SignalFilter"]
 
-    namespace: "list[str]" = betterproto2.field(
-        1, betterproto2.TYPE_STRING, repeated=True
-    )
+    namespace: "list[str]" = betterproto2.field(1, betterproto2.TYPE_STRING, repeated=True)
     """
     The job's namespace; the event with which a job leaves it matches too.
     """
@@ -266,16 +260,12 @@ class SignalFilter(betterproto2.Message):
     The job's id.
     """
 
-    frame_work: "list[str]" = betterproto2.field(
-        3, betterproto2.TYPE_STRING, repeated=True
-    )
+    frame_work: "list[str]" = betterproto2.field(3, betterproto2.TYPE_STRING, repeated=True)
     """
     The job's framework; the event with which a job leaves it matches too.
     """
 
-    operator: "list[str]" = betterproto2.field(
-        4, betterproto2.TYPE_STRING, repeated=True
-    )
+    operator: "list[str]" = betterproto2.field(4, betterproto2.TYPE_STRING, repeated=True)
     """
     "add" or "delete".
     """
@@ -390,9 +380,7 @@ class JobBase(betterproto2_grpclib.ServiceBase):
 
         raise grpclib.GRPCError(grpclib.const.Status.UNIMPLEMENTED)
 
-    async def subscribe_job_summary_signal(
-        self, message: "ClientInfo"
-    ) -> "AsyncIterator[JobSummarySignal]":
+    async def subscribe_job_summary_signal(self, message: "ClientInfo") -> "AsyncIterator[JobSummarySignal]":
         """
         One message an event: a snapshot or a replay first, then live, without a seam.
         """
@@ -410,9 +398,7 @@ class JobBase(betterproto2_grpclib.ServiceBase):
         raise grpclib.GRPCError(grpclib.const.Status.UNIMPLEMENTED)
         yield JobSummarySignalList()
 
-    async def __rpc_register(
-        self, stream: "grpclib.server.Stream[ClientInfo, Status]"
-    ) -> None:
+    async def __rpc_register(self, stream: "grpclib.server.Stream[ClientInfo, Status]") -> None:
         request = await stream.recv_message()
         assert request is not None
         response = await self.register(request)

@@ -74,13 +74,9 @@ class AppendRequest(betterproto2.Message):
     @betterproto2.staticproperty
     @staticmethod
     def DESCRIPTOR() -> Descriptor:
-        return JOBLEDGER_V1_LEDGER_PROTO_DESCRIPTOR.message_types_by_name[
-            "AppendRequest"
-        ]
+        return JOBLEDGER_V1_LEDGER_PROTO_DESCRIPTOR.message_types_by_name["AppendRequest"]
 
-    events: "list[Event]" = betterproto2.field(
-        1, betterproto2.TYPE_MESSAGE, repeated=True
-    )
+    events: "list[Event]" = betterproto2.field(1, betterproto2.TYPE_MESSAGE, repeated=True)
 
 
 default_message_pool.register_message("jobledger.v1", "AppendRequest", AppendRequest)
@@ -91,13 +87,9 @@ class AppendResponse(betterproto2.Message):
     @betterproto2.staticproperty
     @staticmethod
     def DESCRIPTOR() -> Descriptor:
-        return JOBLEDGER_V1_LEDGER_PROTO_DESCRIPTOR.message_types_by_name[
-            "AppendResponse"
-        ]
+        return JOBLEDGER_V1_LEDGER_PROTO_DESCRIPTOR.message_types_by_name["AppendResponse"]
 
-    receipts: "list[Receipt]" = betterproto2.field(
-        1, betterproto2.TYPE_MESSAGE, repeated=True
-    )
+    receipts: "list[Receipt]" = betterproto2.field(1, betterproto2.TYPE_MESSAGE, repeated=True)
     """
     In the order of the request's events, one each.
     """
@@ -217,9 +209,7 @@ class Receipt(betterproto2.Message):
     The event was there before.
     """
 
-    error: "AppendError | None" = betterproto2.field(
-        4, betterproto2.TYPE_MESSAGE, optional=True
-    )
+    error: "AppendError | None" = betterproto2.field(4, betterproto2.TYPE_MESSAGE, optional=True)
     """
     Set if it was refused; then position is 0.
     """
@@ -252,9 +242,7 @@ class SubscribeRequest(betterproto2.Message):
     @betterproto2.staticproperty
     @staticmethod
     def DESCRIPTOR() -> Descriptor:
-        return JOBLEDGER_V1_LEDGER_PROTO_DESCRIPTOR.message_types_by_name[
-            "SubscribeRequest"
-        ]
+        return JOBLEDGER_V1_LEDGER_PROTO_DESCRIPTOR.message_types_by_name["SubscribeRequest"]
 
     after: "str" = betterproto2.field(1, betterproto2.TYPE_STRING)
     """
@@ -270,14 +258,10 @@ class SubscribeRequest(betterproto2.Message):
         3, betterproto2.TYPE_ENUM, default_factory=lambda: __job__.StartFrom(0)
     )
 
-    filter: "__job__.SignalFilter | None" = betterproto2.field(
-        4, betterproto2.TYPE_MESSAGE, optional=True
-    )
+    filter: "__job__.SignalFilter | None" = betterproto2.field(4, betterproto2.TYPE_MESSAGE, optional=True)
 
 
-default_message_pool.register_message(
-    "jobledger.v1", "SubscribeRequest", SubscribeRequest
-)
+default_message_pool.register_message("jobledger.v1", "SubscribeRequest", SubscribeRequest)
 
 
 @dataclass(eq=False, repr=False)
@@ -292,9 +276,7 @@ class SubscribeResponse(betterproto2.Message):
     @betterproto2.staticproperty
     @staticmethod
     def DESCRIPTOR() -> Descriptor:
-        return JOBLEDGER_V1_LEDGER_PROTO_DESCRIPTOR.message_types_by_name[
-            "SubscribeResponse"
-        ]
+        return JOBLEDGER_V1_LEDGER_PROTO_DESCRIPTOR.message_types_by_name["SubscribeResponse"]
 
     event: "__job__.JobSummarySignal | None" = betterproto2.field(
         1, betterproto2.TYPE_MESSAGE, optional=True, group="message"
@@ -313,9 +295,7 @@ class SubscribeResponse(betterproto2.Message):
     )
 
 
-default_message_pool.register_message(
-    "jobledger.v1", "SubscribeResponse", SubscribeResponse
-)
+default_message_pool.register_message("jobledger.v1", "SubscribeResponse", SubscribeResponse)
 
 
 class LedgerStub(betterproto2_grpclib.ServiceStub):
@@ -411,9 +391,7 @@ class LedgerBase(betterproto2_grpclib.ServiceBase):
         raise grpclib.GRPCError(grpclib.const.Status.UNIMPLEMENTED)
         yield AppendResponse()
 
-    async def subscribe(
-        self, message: "SubscribeRequest"
-    ) -> "AsyncIterator[SubscribeResponse]":
+    async def subscribe(self, message: "SubscribeRequest") -> "AsyncIterator[SubscribeResponse]":
         """
         Everything after a cursor, then live, with markers that keep the cursor of a quiet stream moving.
         """
@@ -421,9 +399,7 @@ class LedgerBase(betterproto2_grpclib.ServiceBase):
         raise grpclib.GRPCError(grpclib.const.Status.UNIMPLEMENTED)
         yield SubscribeResponse()
 
-    async def __rpc_append(
-        self, stream: "grpclib.server.Stream[AppendRequest, AppendResponse]"
-    ) -> None:
+    async def __rpc_append(self, stream: "grpclib.server.Stream[AppendRequest, AppendResponse]") -> None:
         request = await stream.recv_message()
         assert request is not None
         response = await self.append(request)
