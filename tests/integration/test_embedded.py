@@ -107,11 +107,14 @@ async def test_a_start_waits_for_the_postgres_of_a_killed_parent(data_dir: Path,
         os.kill(first.postgres_pid, signal.SIGSTOP)
         first.kill()
         with contextlib.closing(embedding.Host(data_dir, ordinary=ordinary)) as second:
-            # Long enough for it to start, were it not waiting.
-            with pytest.raises(subprocess.TimeoutExpired):
-                second.process.wait(1)
-            pid_file = (data_dir / "postgres" / "postmaster.pid").read_text()
-            os.kill(first.postgres_pid, signal.SIGCONT)
+            try:
+                # Long enough for it to start, were it not waiting.
+                with pytest.raises(subprocess.TimeoutExpired):
+                    second.process.wait(1)
+                pid_file = (data_dir / "postgres" / "postmaster.pid").read_text()
+            finally:
+                # Whatever came of it: a stopped Postgres would outlive the test.
+                os.kill(first.postgres_pid, signal.SIGCONT)
 
             second.wait_until_ready()
             assert pid_file.startswith(f"{first.postgres_pid}\n")
