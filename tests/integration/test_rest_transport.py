@@ -251,7 +251,7 @@ async def test_broken_chunk_of_a_request_that_has_to_wait_is_refused_at_once(
     async with connection.transaction():
         await connection.execute("lock table jobs in access exclusive mode")
         reader, writer = await asyncio.open_connection("127.0.0.1", api.port)
-        writer.write(b"GET /v4/cwai/job/a?regionID=a HTTP/1.1\r\nHost: x\r\n\r\n" + CHUNKED + b"2\r\n{}\r\n")
+        writer.write(b"GET /v4/cwai/job/a?regionID=a HTTP/1.1\r\nHost: x\r\n\r\n" + CHUNKED)
         await eventually(lambda: somebody_waits(connection))
         writer.write(b"zz\r\n")
         await api.get("/healthz")

@@ -66,8 +66,6 @@ async def _invite(request: web.BaseRequest) -> None:
     expected = request.headers.get("Expect", "")
     if expected.lower() == "100-continue" and request.version == HttpVersion11:
         await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        # What aiohttp's own handler does: the answer proper has not begun.
-        request.writer.output_size = 0
 
 
 def _too_large(what: str, limit_bytes: int) -> errors.InvalidRequest:
