@@ -25,7 +25,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 from sqlalchemy.schema import SetColumnComment, SetTableComment
 
 from jobledger import errors
-from jobledger.store import locks, tables
+from jobledger.store import locks, roles, tables
 
 logger = logging.getLogger(__name__)
 
@@ -39,11 +39,12 @@ LOCK_POLL_SECONDS = 0.1
 """Between two tries for the migration lock; a migration takes about as long."""
 
 
-async def migrate(dsn: str, *, default_region: str) -> None:
-    """Bring the database up to this release's schema; safe when many do so at once.
+async def migrate(dsn: str, *, default_region: str, roles_log_in: bool = False) -> None:
+    """Bring the database up to this release's schema and roles; safe when many do so at once.
 
-    ``default_region`` is kept by the first migration; later ones leave it as it is. Each migration is one
-    transaction: cancelled or cut off, it has not happened.
+    ``default_region`` is kept by the first migration; later ones leave it as it is. ``roles_log_in`` lets the
+    roles log in by themselves, for a cluster that nobody else uses. Each migration is one transaction:
+    cancelled or cut off, it has not happened.
 
     Raises:
         errors.DatabaseUnsuitable: the server is too old, or the database is not UTF-8.
@@ -62,6 +63,9 @@ async def migrate(dsn: str, *, default_region: str) -> None:
         async with engine.connect() as connection:
             await _lock(connection)
             await connection.run_sync(_upgrade, default_region)
+            await connection.run_sync(roles.ensure)
+            if roles_log_in:
+                await connection.run_sync(roles.let_log_in)
     except exc.DBAPIError as error:
         raise errors.SchemaError(
             f"the schema could not be migrated: {error.orig}; the database is as it was before"

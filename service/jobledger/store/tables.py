@@ -128,6 +128,13 @@ job_events = sa.Table(
     sa.CheckConstraint(f"octet_length(hash) = {_HASH_BYTES}", name="job_events_hash_check"),
     sa.UniqueConstraint("uuid", name="job_events_uuid_key"),
     sa.Index("job_events_job_id_position_idx", "job_id", "position"),
+    # From a server to the events that name it; its cost to the append is in docs/audit.md.
+    sa.Index(
+        "job_events_servers_idx",
+        sa.text("job_events_servers(hccl)"),
+        postgresql_using="gin",
+        postgresql_where=sa.text("hccl IS NOT NULL"),
+    ),
     comment="The log: every event, in the order of its commit. Rows are added and never changed.",
 )
 
