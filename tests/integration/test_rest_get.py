@@ -4,76 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
-from typing import Any
 from urllib.parse import quote
 from uuid import uuid4
 
 import pytest
 
 from jobledger.model.principal import Scope
-from tests.support import events, ledgers, rest
-
-YAML = {"metadata": {"creationTimestamp": None}, "spec": {"containers": None}, "status": {}}
-
-OUTPUT = dict.fromkeys(
-    (
-        "storageType",
-        "zosBucket",
-        "zosEndpoint",
-        "accessKeyID",
-        "accessKeySecret",
-        "mountDir",
-        "sfsUUID",
-        "hpfsID",
-        "sfsSize",
-        "hpfsSharePath",
-        "pvcName",
-    ),
-    str,
-)
-POD = {
-    "role": str,
-    "name": str,
-    "restartCount": int,
-    "podIP": str,
-    "hostIP": str,
-    "yaml": None,
-    "containerNames": [str],
-    "startTime": str,
-    "finishTime": str,
-    "status": str,
-}
-RETURN_OBJ: dict[str, Any] = {
-    "name": str,
-    "jobID": str,
-    "userID": str,
-    "accountID": str,
-    "regionID": str,
-    "azName": str,
-    "resourceGroupID": str,
-    "resourceGroupName": str,
-    "queueID": str,
-    "queueName": str,
-    "trainType": str,
-    "trainFrame": str,
-    "jobOperator": str,
-    "isDeepspeed": bool,
-    "datasets": [{"name": str, "datasetID": str, "mountPath": str}],
-    "imageName": str,
-    "imageVersion": str,
-    "command": [str],
-    "envs": [{"name": str, "value": str}],
-    "replicas": int,
-    "resources": {"cpuLimit": int, "gpuLimit": int, "memLimit": int, "hcaShared": int},
-    "output": OUTPUT,
-    "logOutput": OUTPUT,
-    "comment": str,
-    "pods": [POD],
-    "status": str,
-    "createTime": str,
-    "finishTime": str,
-}
-"""The contract's table: every key and its type; None for yaml, the one place where null may be."""
+from tests.support import cwai, events, ledgers, rest
 
 
 @pytest.fixture
@@ -88,24 +25,6 @@ async def api(ledger: ledgers.Ledger) -> AsyncIterator[rest.Rest]:
         yield running
 
 
-def assert_shape(value: Any, wanted: Any, path: str = "returnObj") -> None:
-    """Every key is there, no other is, and each value has exactly its type."""
-    match wanted:
-        case dict():
-            assert isinstance(value, dict), path
-            assert list(value) == list(wanted), path  # pyright: ignore[reportUnknownArgumentType]
-            for key, kind in wanted.items():  # pyright: ignore[reportUnknownVariableType]
-                assert_shape(value[key], kind, f"{path}.{key}")
-        case [kind]:
-            assert isinstance(value, list), path
-            for each in value:  # pyright: ignore[reportUnknownVariableType]
-                assert_shape(each, kind, f"{path}[]")
-        case None:
-            assert isinstance(value, dict), path
-        case _:
-            assert type(value) is wanted, path
-
-
 async def test_every_key_has_its_type_when_nothing_was_described(
     ledger: ledgers.Ledger, api: rest.Rest
 ) -> None:
@@ -113,7 +32,7 @@ async def test_every_key_has_its_type_when_nothing_was_described(
 
     shown = (await api.job()).object
 
-    assert_shape(shown, RETURN_OBJ)
+    cwai.assert_shape(shown)
     assert (shown["name"], shown["trainFrame"], shown["status"]) == ("train", "pytorch", "Pending")
 
 
@@ -122,7 +41,7 @@ async def test_every_key_has_its_type_when_all_is_described(api: rest.Rest) -> N
 
     shown = (await api.job(rest.example()["jobID"], rest.example()["regionID"])).object
 
-    assert_shape(shown, RETURN_OBJ)
+    cwai.assert_shape(shown)
     assert all(shown[key] for key in ("datasets", "command", "envs", "pods"))
 
 
@@ -132,8 +51,8 @@ async def test_partly_described_objects_are_filled_up(api: rest.Rest) -> None:
 
     shown = (await api.job()).object
 
-    assert_shape(shown, RETURN_OBJ)
-    assert shown["pods"][0]["yaml"] == YAML
+    cwai.assert_shape(shown)
+    assert shown["pods"][0]["yaml"] == cwai.YAML
 
 
 async def test_pods_and_replicas_come_from_the_rank_table(ledger: ledgers.Ledger, api: rest.Rest) -> None:
@@ -144,7 +63,7 @@ async def test_pods_and_replicas_come_from_the_rank_table(ledger: ledgers.Ledger
 
     shown = (await api.job()).object
 
-    assert_shape(shown, RETURN_OBJ)
+    cwai.assert_shape(shown)
     assert shown["replicas"] == 2
     assert [(pod["name"], pod["hostIP"]) for pod in shown["pods"]] == [
         ("job-worker-0", "10.0.0.1"),
