@@ -5,13 +5,14 @@ The map of the package, outer to inner; a module imports only from its own line 
 
     cli                     what people type
     app                     the composition root: everything is put together here, settings stop here
+    database                the Postgres that it runs on: given or embedded, migrated, found fit
     rpc | web | client      the edges: gRPC, REST, and the Python client
     ledger                  appending, and reading in order; knows no transport
     store | wire            the only door to Postgres | protobuf to model and back
     model                   values and folds: no IO, no clock, no setting
-    errors                  what can go wrong, and what a caller can do
+    errors | logs           what can go wrong, and what a caller can do | how log lines look
 
-``embedded`` runs a private Postgres and is used by ``app`` alone.
+``embedded`` runs a private Postgres and is used by ``database`` alone.
 """
 
 __version__ = "0.1.0"

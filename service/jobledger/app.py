@@ -15,15 +15,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import resource
 import signal
-import sys
+import time
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Final
 
 from aiohttp.web import BaseRequest
 
-from jobledger import embedded
+from jobledger import database, logs
 from jobledger.ledger import (
     admission,
     announcer,
@@ -42,9 +44,12 @@ from jobledger.model.principal import Principal
 from jobledger.rpc import job_service, ledger_service, status, streaming, subscribing
 from jobledger.rpc import server as rpc_server
 from jobledger.settings import Settings
-from jobledger.store import engine, ledgerinfo, listener, schema
+from jobledger.store import engine, listener
 from jobledger.web import server as web_server
 from jobledger.wire import messages
+
+CLOSING_SECONDS: Final = 2.0
+"""Part of the grace time that is kept for statuses and closing, when calls take all of the rest."""
 
 _log = logging.getLogger(__name__)
 
@@ -84,19 +89,18 @@ async def serve(settings: Settings, *, migrate: bool, on_ready: Callable[[Ready]
 
     Raises:
         errors.SetupError: The service cannot start as it is set up.
-        errors.DatabaseUnavailable: The given Postgres does not answer.
+        errors.DatabaseUnavailable: The given Postgres does not answer, for as long as is waited for it.
         OSError: A port is taken.
     """
-    logging.basicConfig(
-        level=settings.log_level, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
+    logs.configure(level=settings.log_level, form=settings.log_format)
+    _take_all_file_descriptors()
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    async with _postgres(settings) as dsn:
-        if migrate:
-            await _migrate(dsn, settings)
+    async with database.provided(settings) as dsn:
+        if not await database.prepared(dsn, settings, migrate=migrate, stop=stop):
+            return
         async with running(settings, dsn) as service:
             on_ready(
                 Ready(
@@ -116,35 +120,10 @@ async def migrate(settings: Settings) -> str:
         errors.SetupError: The database will not do.
         errors.DatabaseUnavailable: It does not answer.
     """
-    async with _postgres(settings) as dsn:
-        await _migrate(dsn, settings)
+    logs.configure(level=settings.log_level, form=settings.log_format)
+    async with database.provided(settings) as dsn:
+        await database.prepared(dsn, settings, migrate=True, stop=asyncio.Event())
     return "the schema is up to date"
-
-
-@contextlib.asynccontextmanager
-async def _postgres(settings: Settings) -> AsyncGenerator[str]:
-    """The DSN of the given Postgres, else of a private one that runs for as long as the block."""
-    if settings.database_url is not None:
-        yield settings.database_url.get_secret_value()
-        return
-    async with embedded.running(settings.data_dir, binaries=settings.postgres_binaries) as server:
-        yield server.dsn
-
-
-async def _migrate(dsn: str, settings: Settings) -> None:
-    with engine.translated():
-        await schema.migrate(dsn, default_region=settings.default_region)
-
-
-async def _checked(dsn: str) -> ledgerinfo.LedgerInfo:
-    """What the ledger says of itself, once its database is known to be fit."""
-    connection = await engine.connect(dsn)
-    try:
-        with engine.translated():
-            await schema.check(connection)
-            return await ledgerinfo.read(connection)
-    finally:
-        connection.terminate()
 
 
 @contextlib.asynccontextmanager
@@ -156,7 +135,7 @@ async def running(settings: Settings, dsn: str) -> AsyncGenerator[Service]:
         errors.DatabaseUnavailable: It does not answer.
         OSError: A port is taken.
     """
-    info = await _checked(dsn)
+    info = await database.checked(dsn)
     pool = engine.ReadPool(dsn, size=settings.read_pool_size)
     await pool.open()
     try:
@@ -218,7 +197,8 @@ async def running(settings: Settings, dsn: str) -> AsyncGenerator[Service]:
                 on_connected=lambda: following.wake(0),
             ),
         ]
-        async with _looping(appending, loops, grace_seconds=settings.grace_seconds):
+        grace = _Grace(settings.grace_seconds)
+        async with _looping(appending, loops, grace):
             grpc_port = await rpc.start(settings.host, settings.grpc_port)
             rpc.set_serving(serving=True)
             try:
@@ -237,15 +217,41 @@ async def running(settings: Settings, dsn: str) -> AsyncGenerator[Service]:
                 )
             finally:
                 web.set_draining()
-                await rpc.shutdown(grace_seconds=settings.grace_seconds)
-                await web.stop(grace_seconds=settings.grace_seconds)
+                await asyncio.gather(
+                    rpc.shutdown(grace_seconds=grace.left()), web.stop(grace_seconds=grace.left())
+                )
     finally:
         await pool.close()
 
 
+def _take_all_file_descriptors() -> None:
+    """Raise the soft limit to the hard one.
+
+    A connection is a descriptor. The 1,024 that many systems give at first are used up by as many
+    subscribers, and who comes then is not even refused.
+    """
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+class _Grace:
+    """The time for a shutdown; runs from the first look at it."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = max(seconds - CLOSING_SECONDS, seconds / 2)
+        self._ends: float | None = None
+
+    def left(self) -> float:
+        """Seconds for what is still under way."""
+        now = time.monotonic()
+        if self._ends is None:
+            self._ends = now + self._seconds
+        return max(self._ends - now, 0.0)
+
+
 @contextlib.asynccontextmanager
 async def _looping(
-    appending: appender.Appender, loops: Sequence[Coroutine[None, None, None]], *, grace_seconds: float
+    appending: appender.Appender, loops: Sequence[Coroutine[None, None, None]], grace: _Grace
 ) -> AsyncGenerator[None]:
     """Run the loops beside the block; one that fails ends the block. What is queued is recorded first."""
     async with asyncio.TaskGroup() as group:
@@ -255,7 +261,7 @@ async def _looping(
             yield
         finally:
             appending.close()
-            await asyncio.wait([recording], timeout=grace_seconds)
+            await asyncio.wait([recording], timeout=grace.left())
             for task in tasks:
                 task.cancel()
 

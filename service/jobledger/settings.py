@@ -15,7 +15,7 @@ from zoneinfo import ZoneInfo
 from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from jobledger import errors
+from jobledger import errors, logs
 
 MIB = 1024 * 1024
 
@@ -60,6 +60,14 @@ class Settings(BaseSettings):
     database_url: SecretStr | None = None
     """DSN of a PostgreSQL 15 to 18, ``postgresql://user:password@host:port/database``. Without one, a
     private Postgres runs in ``data_dir``. No pooler in transaction mode between: LISTEN needs a session."""
+
+    database_password_file: Path | None = None
+    """File that holds the password for ``database_url``, as container platforms hand secrets over; one line
+    break at its end is not part of it. Read at the start."""
+
+    database_wait_seconds: Annotated[float, Field(ge=0)] = 0.0
+    """How long to wait at the start for a Postgres that does not answer, before giving up. 0: a mistyped DSN
+    shows at once. Containers, which may start in any order, are given an hour."""
 
     data_dir: Path = Field(default_factory=default_data_dir)
     """Directory of the embedded Postgres; made if it is not there, not used with ``database_url``. Default
@@ -152,6 +160,10 @@ class Settings(BaseSettings):
 
     log_level: str = Field(default="INFO", pattern="^(DEBUG|INFO|WARNING|ERROR)$")
     """Least severe log line written to stderr: DEBUG, INFO, WARNING or ERROR."""
+
+    log_format: logs.Format = logs.Format.CONSOLE
+    """How log lines are written: ``console``, for people, or ``json``, an object a line; the image sets
+    ``json``."""
 
     @field_validator("roles", mode="before")
     @classmethod

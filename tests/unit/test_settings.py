@@ -5,7 +5,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from jobledger import errors, settings
+from jobledger import database, errors, settings
 
 
 @pytest.fixture(autouse=True)
@@ -80,3 +80,37 @@ def test_every_setting_has_its_words() -> None:
     for name in settings.Settings.model_fields:
         after = source.split(f"\n    {name}: ", 1)[1].split("\n\n", 1)[0]
         assert '"""' in after, f"{name} has no line that says what it means"
+
+
+async def test_password_file_completes_the_dsn_without_its_line_break(tmp_path: Path) -> None:
+    file = tmp_path / "password"
+    file.write_text("p@ss/w:rd%\n")
+    given = settings.load(
+        database_url="postgresql://ledger@host:5433/db?application_name=x", database_password_file=file
+    )
+
+    async with database.provided(given) as dsn:
+        assert dsn == "postgresql://ledger:p%40ss%2Fw%3Ard%25@host:5433/db?application_name=x"
+
+
+@pytest.mark.parametrize(
+    ("dsn", "content", "said"),
+    [
+        ("postgresql://ledger:canary@host/db", b"canary", "both give a password"),
+        ("postgresql://ledger@host/db?password=canary", b"canary", "both give a password"),
+        ("postgresql://ledger@host/db", None, "No such file"),
+        ("postgresql://ledger@host/db", b"canary\xff", "not UTF-8"),
+    ],
+)
+async def test_password_file_that_will_not_do_is_refused_without_showing_a_password(
+    dsn: str, content: bytes | None, said: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "password"
+    if content is not None:
+        file.write_bytes(content)
+
+    with pytest.raises(errors.SetupError, match=said) as refused:
+        async with database.provided(settings.load(database_url=dsn, database_password_file=file)):
+            pass
+
+    assert "canary" not in str(refused.value)

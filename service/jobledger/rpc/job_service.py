@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from functools import partial
 
+from jobledger import logs
 from jobledger.ledger import clients, page, snapshot, subscription
 from jobledger.model import selection
 from jobledger.model.principal import Scope
@@ -53,6 +54,7 @@ class JobService:
         request = subscribing.with_metadata(call, requests.decode_client_info(data))
         async with self._common.unhurried_refusals():
             await self._common.clients.check(request)
+            logs.belongs_to(request.client_id)
             found = await self._common.find_start(call, request)
         stream = clients.Stream(
             client_id=request.client_id, role=request.role, end=lambda reason: call.end(lambda: reason)

@@ -13,7 +13,6 @@ import logging
 import socket
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
-from uuid import uuid4
 
 import grpclib
 from google.protobuf import descriptor_pool
@@ -24,7 +23,7 @@ from grpclib.health.v1 import health_pb2
 from grpclib.reflection.service import ServerReflection
 from h2.errors import ErrorCodes
 
-from jobledger import errors
+from jobledger import errors, logs
 from jobledger.rpc import connection, internals, methods, streaming
 
 logger = logging.getLogger(__name__)
@@ -222,15 +221,25 @@ class ServiceServer:
             self._calls.add(call)
             self._idle.clear()
             try:
-                failure = await call.run(method.serve)
-                if failure is not None:
-                    await call.fail(self._explained(failure, call))
+                with logs.request(method=path, peer=call.peer_address):
+                    await self._run(call, method)
             finally:
                 self._calls.discard(call)
                 if not self._calls:
                     self._idle.set()
 
         return const.Handler(handle, method.cardinality, method.request_type, method.reply_type)
+
+    async def _run(self, call: streaming.Call, method: methods.Method) -> None:
+        failure: Exception | str = "its client left"
+        try:
+            raised = await call.run(method.serve)
+            failure = raised or "nothing was left to send"
+            if raised is not None:
+                await call.fail(self._explained(raised, call))
+        finally:
+            if call.streamed:
+                logger.info("stream ended, last uuid %s: %s", call.resume_uuid or "none", failure)
 
     def _explained(self, failure: Exception, call: streaming.Call) -> streaming.CallError:
         if isinstance(failure, streaming.CallError):
@@ -240,7 +249,7 @@ class ServiceServer:
         explained = self._explain(failure, call)
         if explained is not None:
             return explained
-        request_id = uuid4().hex
+        request_id = logs.request_id()
         logger.error("request %s: %s failed", request_id, call.method, exc_info=failure)
         return streaming.CallError(
             const.Status.INTERNAL, f"internal error; the server's log has it under request id {request_id}"

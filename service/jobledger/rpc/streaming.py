@@ -116,6 +116,11 @@ class Call:
         return self._reason is not None
 
     @property
+    def streamed(self) -> bool:
+        """The answer of a server stream was opened."""
+        return self._follows and self._opened
+
+    @property
     def client_gone(self) -> bool:
         """The client reset the call, left, or its deadline passed."""
         wrapper = self._http2.wrapper

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
@@ -22,6 +23,8 @@ LEDGER_EPOCH: Final = "ledger-epoch"
 
 Identify: TypeAlias = Callable[[streaming.Call], Principal]
 """Who makes a call."""
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +107,7 @@ def _start_from(header: str, field: selection.StartFrom | None) -> selection.Sta
 
 async def announce(call: streaming.Call, found: subscription.Start, wanted: selection.Filter) -> None:
     """Open the answer and say where the stream stands, before there is anything to deliver."""
+    _log.info("stream started after position %d of %d", found.after, found.head)
     await call.send_initial_metadata(
         {
             "ledger-epoch": str(found.epoch),

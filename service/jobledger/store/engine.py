@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncGenerator, Generator
 from typing import TypeAlias
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import quote, urlsplit, urlunsplit
 
 import asyncpg
 import asyncpg.pool
@@ -54,7 +54,10 @@ _REFUSED = (
 
 _AWAY = (
     asyncpg.PostgresConnectionError,
+    asyncpg.InvalidAuthorizationSpecificationError,  # a wrong password, or pg_hba.conf being edited
+    asyncpg.InvalidCatalogNameError,  # no such database, or not yet
     asyncpg.InternalClientError,
+    asyncpg.PostgresSystemError,  # its disk fails
     asyncpg.OperatorInterventionError,  # restart, terminated backend, cancelled statement
     asyncpg.InsufficientResourcesError,  # disk full, too many connections
     asyncpg.ReadOnlySQLTransactionError,  # the server became a standby
@@ -126,6 +129,19 @@ def without_password(dsn: str) -> str:
     user, at, host = parts.netloc.rpartition("@")
     query = "&".join(pair for pair in parts.query.split("&") if not pair.startswith("password="))
     return urlunsplit(parts._replace(netloc=user.partition(":")[0] + at + host, query=query))
+
+
+def with_password(dsn: str, password: str) -> str:
+    """A DSN with its password, which it had not."""
+    parts = urlsplit(dsn)
+    user, at, host = parts.netloc.rpartition("@")
+    return urlunsplit(parts._replace(netloc=f"{user}:{quote(password, safe='')}{at or '@'}{host}"))
+
+
+def has_password(dsn: str) -> bool:
+    """Whether a DSN bears a password."""
+    parts = urlsplit(dsn)
+    return parts.password is not None or any(pair.startswith("password=") for pair in parts.query.split("&"))
 
 
 class ReadPool:

@@ -6,14 +6,13 @@ Failures are HTTP 200 too: the official client throws the body away on any other
 from __future__ import annotations
 
 import logging
-import uuid
 from enum import StrEnum
 from typing import Final, Generic, TypeVar
 
 import msgspec
 from aiohttp import web
 
-from jobledger import errors
+from jobledger import errors, logs
 
 SUCCESS: Final = 800
 FAILURE: Final = 900
@@ -102,7 +101,7 @@ def failure(error: Exception) -> web.Response:
     for kind, code in ERROR_CODES:
         if isinstance(error, kind):
             return json_response(Failure(error_code=code, message=_words(error)))
-    request_id = uuid.uuid4().hex
+    request_id = logs.request_id()
     said = f"{_log_ours(error, request_id)} (request {request_id})"
     return json_response(Failure(error_code=ErrorCode.INTERNAL_SERVER_ERROR, message=said))
 

@@ -15,6 +15,7 @@ from typing import Final
 
 from aiohttp import web
 
+from jobledger import logs
 from jobledger.ledger import appender, tail
 from jobledger.store import engine
 from jobledger.web import connection, health, jobs, routes
@@ -91,7 +92,8 @@ class WebServer:
         client = request.protocol
         if isinstance(client, connection.Connection):
             client.watch(request.content)
-        response = await self._router.answer(request)
+        with logs.request(peer=request.remote or "local"):
+            response = await self._router.answer(request)
         if self._health.draining or (isinstance(client, connection.Connection) and client.broken):
             response.force_close()
         return response

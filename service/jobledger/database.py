@@ -1,0 +1,94 @@
+"""The Postgres that a service runs on: given or embedded, waited for, migrated and found fit."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Final
+
+from jobledger import embedded, errors
+from jobledger.settings import Settings
+from jobledger.store import engine, ledgerinfo, schema
+
+RETRY_SECONDS: Final = 0.5
+"""Between two looks, at the start, at whether Postgres answers by now."""
+
+_log = logging.getLogger(__name__)
+
+
+@contextlib.asynccontextmanager
+async def provided(settings: Settings) -> AsyncGenerator[str]:
+    """The DSN of the given Postgres, else of a private one that runs for as long as the block.
+
+    Raises:
+        errors.SetupError: the password's file will not do, or the private one does not run.
+    """
+    if settings.database_url is not None:
+        yield _with_password(settings.database_url.get_secret_value(), settings.database_password_file)
+        return
+    async with embedded.running(settings.data_dir, binaries=settings.postgres_binaries) as server:
+        yield server.dsn
+
+
+def _with_password(dsn: str, file: Path | None) -> str:
+    if file is None:
+        return dsn
+    if engine.has_password(dsn):
+        raise errors.SetupError(
+            "JOBLEDGER_DATABASE_URL and JOBLEDGER_DATABASE_PASSWORD_FILE both give a password; use one"
+        )
+    try:
+        password = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "is not UTF-8"
+        raise errors.SetupError(f"JOBLEDGER_DATABASE_PASSWORD_FILE: {file}: {reason}") from None
+    return engine.with_password(dsn, password.removesuffix("\n").removesuffix("\r"))
+
+
+async def prepared(dsn: str, settings: Settings, *, migrate: bool, stop: asyncio.Event) -> bool:
+    """Wait until the database answers and its schema is up; False if told to stop before that.
+
+    Raises:
+        errors.SetupError: The database will not do.
+        errors.DatabaseUnavailable: It does not answer, for as long as the settings say.
+    """
+    deadline = time.monotonic() + settings.database_wait_seconds
+    told = False
+    while not stop.is_set():
+        try:
+            if migrate:
+                with engine.translated():
+                    await schema.migrate(dsn, default_region=settings.default_region)
+            await checked(dsn)
+        except errors.DatabaseUnavailable as error:
+            if time.monotonic() >= deadline:
+                raise
+            if not told:
+                _log.warning("waiting for Postgres, up to %g s: %s", settings.database_wait_seconds, error)
+            told = True
+        else:
+            return True
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(RETRY_SECONDS):
+                await stop.wait()
+    return False
+
+
+async def checked(dsn: str) -> ledgerinfo.LedgerInfo:
+    """What the ledger says of itself, once its database is known to be fit.
+
+    Raises:
+        errors.SetupError: The database will not do.
+        errors.DatabaseUnavailable: It does not answer.
+    """
+    connection = await engine.connect(dsn)
+    try:
+        with engine.translated():
+            await schema.check(connection)
+            return await ledgerinfo.read(connection)
+    finally:
+        connection.terminate()
