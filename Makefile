@@ -24,7 +24,7 @@ export PIP_BUILD_CONSTRAINT := constraints.txt
 export TRACE
 
 .DEFAULT_GOAL := help
-.PHONY: help run test demo check proto clean
+.PHONY: help run test demo check style types layers generated proto clean
 
 help:
 	@echo 'make run     the service, with a Postgres of its own, on 127.0.0.1; needs nothing but Python 3.11 or newer'
@@ -47,11 +47,20 @@ demo: .venv/installed-run
 		|| { echo 'make demo: nothing listens on $(SERVER). Start the service first, in another terminal: make run' >&2; exit 1; }
 	@exec $(BIN)/jobledger demo --server '$(SERVER)' $(ARGS)
 
-check: .venv/installed-dev
+# `make -k check` goes on after the first that fails.
+check: style types layers generated
+
+style: .venv/installed-dev
 	$(BIN)/ruff check --quiet .
 	$(BIN)/ruff format --check --quiet .
+
+types: .venv/installed-dev
 	$(BIN)/pyright --pythonpath $(BIN)/python --warnings
-	$(BIN)/lint-imports
+
+layers: .venv/installed-dev
+	$(BIN)/lint-imports --no-logo
+
+generated: .venv/installed-dev
 	proto/generate --check
 
 proto: .venv/installed-dev
