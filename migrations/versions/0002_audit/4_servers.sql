@@ -52,7 +52,7 @@ begin atomic
 end;
 ----
 comment on function audit.jobs_on_server(text, int8range) is
-    'The jobs that had a server (its server_id, server_name or host_ip) while the log stood within a range of positions, '
+    'The jobs that had a server (its server_id or server_name) while the log stood within a range of positions, '
     'a row a stay. A stay: the job''s rank table names the server, and it is neither complete, failed nor '
     'deleted. until is null while it is there; table_position: the newest event of the stay that names the server. '
     'Finds jobs by the index job_events_servers_idx.';

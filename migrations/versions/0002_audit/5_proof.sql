@@ -186,6 +186,7 @@ declare
     at bigint := coalesce(from_position, floor + 1);
     upto bigint := coalesce(to_position, head);
     page_end bigint;
+    start bigint;
     page record;
 begin
     if at <= floor or (to_position is not null and to_position < at) then
@@ -195,40 +196,37 @@ begin
     checked := 0;
     while at <= upto and first_bad is null loop
         page_end := least(at + 9999, upto);
+        -- the row before is wanted for its hash, but for the first one of the log
+        start := case when at - 1 in (0, floor) then at else at - 1 end;
         select
-            count(*) filter (where position >= at) as rows,
-            max(position) as last,
+            count(*) filter (where judged.position >= at) as rows,
+            coalesce(max(judged.position) + 1, start) as next,
             min(judged.bad) as bad,
-            (array_agg(problem order by judged.bad) filter (where judged.bad is not null))[1] as problem
+            (array_agg(judged.problem order by judged.bad) filter (where judged.bad is not null))[1] as problem
         into page
         from (
-            select linked.position, problem, case
-                when problem is null then null
-                when missing then coalesce(before, at - 2) + 1
-                else linked.position
-            end as bad
+            select
+                linked.position, problem,
+                case when problem = 'missing' then due when problem is not null then linked.position end as bad
             from (
                 select
-                    event, event.position, lag(event.position) over place as before,
+                    event, event.position, coalesce(lag(event.position) over place + 1, start) as due,
                     lag(event.hash) over place as previous
                 from public.job_events as event
-                where event.position between at - 1 and page_end
+                where event.position between start and page_end
                 window place as (order by event.position)
             ) as linked,
-            lateral (select linked.position >= at and case
-                when before is null then at > 1 and at - 1 <> floor else before <> linked.position - 1
-            end or (before is null and linked.position > at) as missing) as gap,
             lateral (select case
+                when linked.position > due then 'missing'
                 when linked.position < at then null
-                when missing then 'missing'
-                when before is null and at > 1 then null
-                when audit.link(coalesce(previous, decode(repeat('00', 32), 'hex')), event) <> (event).hash then
-                    'hash does not follow from this row and the hash before it: this row was changed'
+                when (linked.position = 1 or previous is not null)
+                    and audit.link(coalesce(previous, decode(repeat('00', 32), 'hex')), event) <> (event).hash
+                    then 'hash does not follow from this row and the hash before it: this row was changed'
                 when deep then audit.contradiction(event)
             end as problem) as judgement
         ) as judged;
-        if page.bad is null and coalesce(page.last, at - 1) < page_end then
-            page.bad := greatest(coalesce(page.last, at - 1), at - 1) + 1;
+        if page.bad is null and page.next <= page_end then
+            page.bad := page.next;
             page.problem := 'missing';
         end if;
         checked := checked + page.rows;

@@ -6,9 +6,9 @@
     jobledger_app         serves: reads, appends events, keeps the view and the subscribers
     jobledger_auditor     reads, and nothing else
 
-Roles belong to the cluster, grants to a database: a restored dump may come without either. So both are looked
-at whenever the schema is migrated, and what is missing is made, if the migrating user may; if not, the log says
-what an administrator has to run, and everything goes on under the user that the service was given.
+Roles belong to the cluster, grants to a database: a restored dump may come without either. So both are
+looked at whenever the schema is migrated, and what is missing is made, if the migrating user may; if not, the
+log says what an administrator has to run, and everything goes on under the user that the service was given.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ AUDITOR: Final = "jobledger_auditor"
 
 ROLES: Final = (APPLICATION, AUDITOR)
 
-# Kind, object, role, privileges. No UPDATE, DELETE, TRUNCATE or TRIGGER on job_events for anybody, and no object
+# Kind, object, role, privileges. No UPDATE, DELETE, TRUNCATE or TRIGGER on job_events for anybody, and nothing
 # that either role owns.
 GRANTS: Final = (
     ("schema", "public", APPLICATION, ("USAGE",)),
@@ -99,8 +99,8 @@ def _make(connection: sa.Connection, role: str) -> bool:
     if error is None or _exists(connection, role):
         return True
     _log.warning(
-        "the user that migrates may not make role %s (%s); have an administrator run: CREATE ROLE %s NOLOGIN; "
-        "and migrate again. Until then only the owner can use the database",
+        "the user that migrates may not make role %s (%s); have an administrator run CREATE ROLE %s NOLOGIN, "
+        "and migrate again",
         role,
         error,
         role,
@@ -109,11 +109,9 @@ def _make(connection: sa.Connection, role: str) -> bool:
 
 
 def _granted(connection: sa.Connection, kind: str, name: str, role: str, privileges: tuple[str, ...]) -> bool:
-    # has_*_privilege knows what PUBLIC and other memberships give as well; any one of a list would do for it.
-    ask = sa.text(
-        f"SELECT bool_and(has_{kind}_privilege(:role, :name, p)) FROM unnest(:privileges ::text[]) p"
-    )  # noqa: S608 - ours
-    return connection.scalar(ask, {"role": role, "name": name, "privileges": list(privileges)}) is True
+    # Asked for each, because a list of them is true if any is; what PUBLIC gives counts.
+    has = getattr(sa.func, f"has_{kind}_privilege")
+    return all(connection.scalar(sa.select(has(role, name, privilege))) for privilege in privileges)
 
 
 def _attempt(connection: sa.Connection, statement: str) -> str | None:
