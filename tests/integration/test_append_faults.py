@@ -10,13 +10,12 @@ import time
 from typing import Any, TypeAlias
 
 import asyncpg
-import asyncpg.transaction
 import pytest
 
 from jobledger import errors
 from jobledger.ledger import batch
 from jobledger.model import event
-from jobledger.store import eventlog
+from jobledger.store import engine, eventlog
 from tests.support import events, ledgers, polling
 
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
@@ -27,11 +26,10 @@ from jobledger.store import engine, eventlog
 
 async def main():
     connection = await engine.connect_for_writing(sys.argv[1])
-    async with connection.transaction(isolation="read_committed"):
-        await eventlog.lock(connection)
-        await eventlog.head(connection)
-        print("locked", flush=True)
-        os.kill(os.getpid(), signal.SIGSTOP)
+    await eventlog.begin(connection)
+    await eventlog.head(connection, [])
+    print("locked", flush=True)
+    os.kill(os.getpid(), signal.SIGSTOP)
 
 asyncio.run(main())
 """
@@ -74,7 +72,7 @@ async def test_replica_stopped_inside_the_transaction_delays_others_by_the_time_
 async def test_waiting_for_the_lock_ends_with_unavailable_and_nothing_recorded(
     database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(eventlog, "_LOCK", eventlog._LOCK.replace("'5s'", "'200ms'"))
+    monkeypatch.setattr(eventlog, "_BEGIN", eventlog._BEGIN.replace("'5s'", "'200ms'"))
     async with ledgers.running(database) as ledger, connection.transaction():
         await connection.execute("select pg_advisory_xact_lock(19020, 1)")
         with pytest.raises(errors.DatabaseUnavailable, match="lock"):
@@ -91,21 +89,20 @@ async def test_lost_answer_to_commit_is_found_out(
         [earlier] = await ledger.receipts(events.submission("earlier"))
         again = events.submission("again")
         await ledger.receipts(again)
-        commit = asyncpg.transaction.Transaction.commit
+        commit = eventlog.commit
         failures = iter([True])
 
-        async def lost(transaction: asyncpg.transaction.Transaction) -> None:
+        async def lost(connected: engine.Own) -> None:
             if not next(failures, False):
-                await commit(transaction)
+                await commit(connected)
                 return
             if committed:
-                await commit(transaction)
-            connected: Any = transaction._connection
+                await commit(connected)
             connected.terminate()
             message = "connection was closed in the middle of operation"
             raise asyncpg.ConnectionDoesNotExistError(message)
 
-        monkeypatch.setattr(asyncpg.transaction.Transaction, "commit", lost)
+        monkeypatch.setattr(eventlog, "commit", lost)
         receipts = await ledger.receipts(events.submission("a"), again, events.submission("b"))
 
     assert earlier.position == 1
@@ -117,23 +114,21 @@ async def test_commit_that_is_still_under_way_is_waited_for_under_the_lock(
     database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The old transaction still holds the lock when the new connection asks: "not there" would be wrong.
-    commit = asyncpg.transaction.Transaction.commit
-    under_way: list[asyncpg.transaction.Transaction] = []
+    commit = eventlog.commit
+    under_way: list[engine.Own] = []
 
-    async def slow(transaction: asyncpg.transaction.Transaction) -> None:
+    async def slow(connected: engine.Own) -> None:
         if under_way:
-            await commit(transaction)
+            await commit(connected)
             return
-        under_way.append(transaction)
+        under_way.append(connected)
         message = "connection was closed in the middle of operation"
         raise asyncpg.ConnectionDoesNotExistError(message)
 
     async with ledgers.running(database) as ledger:
-        monkeypatch.setattr(asyncpg.transaction.Transaction, "commit", slow)
-        held: list[Any] = []
+        monkeypatch.setattr(eventlog, "commit", slow)
 
         def forget() -> None:
-            held.append(ledger.appender._connection)
             ledger.appender._connection = None
 
         with monkeypatch.context() as patch:
@@ -143,7 +138,7 @@ async def test_commit_that_is_still_under_way_is_waited_for_under_the_lock(
             assert not appending.done()
             await commit(under_way[0])
             [receipt] = await appending
-        await held[0].close()
+        await under_way[0].close()
 
     assert (receipt.position, receipt.duplicate) == (1, False)
     assert await _count(connection) == 1

@@ -25,7 +25,7 @@ from jobledger import errors
 from jobledger.ledger import admission, batch
 from jobledger.model import completion, event
 from jobledger.model.principal import Principal
-from jobledger.store import engine
+from jobledger.store import engine, eventlog
 
 BATCH_EVENTS: Final = 1_024
 """Events a transaction: beyond that the round trip no longer matters, and others wait for the lock."""
@@ -250,16 +250,15 @@ class Appender:
         recorded: _Recorded | None = None
         try:
             with engine.translated():
-                transaction = connection.transaction(isolation="read_committed")
-                await transaction.start()
                 try:
+                    await eventlog.begin(connection)
                     recorded = await batch.record(connection, drafts, self._rules)
                 except BaseException:
                     # If even that fails the connection is lost, and the transaction with it.
                     with contextlib.suppress(errors.DatabaseUnavailable), engine.translated():
-                        await transaction.rollback()
+                        await eventlog.rollback(connection)
                     raise
-                await transaction.commit()
+                await eventlog.commit(connection)
         except errors.DatabaseUnavailable as error:
             self._drop_connection()
             if recorded is None:

@@ -4,9 +4,9 @@
 
     lock ─▶ head, known uuids, current jobs ─▶ complete, evolve, hash (memory only) ─▶ insert, upsert
 
-Needs an open READ COMMITTED transaction; commits nothing itself. Order is everything here: the head is
-read in a statement after the lock, and nothing is awaited between reading it and writing what follows
-from it but those statements.
+Needs the transaction and the lock of ``eventlog.begin``; commits nothing itself. Order is everything here:
+the head is read in a statement after the lock, and nothing is awaited between reading it and writing what
+follows from it but those statements.
 """
 
 from __future__ import annotations
@@ -53,19 +53,18 @@ class _Recording:
 async def record(
     connection: engine.Connection, drafts: Sequence[completion.Draft], rules: Rules
 ) -> tuple[list[Outcome], event.Position]:
-    """Append a batch under the lock; the outcomes in the drafts' order, and the new head.
+    """Append a batch; the outcomes in the drafts' order, and the new head.
 
     A draft that is refused leaves no gap and touches no other.
     """
-    await eventlog.lock(connection)
-    head = await eventlog.head(connection)
+    head, known = await eventlog.head(connection, {draft.uuid for draft in drafts})
     current = await jobs.current(connection, {draft.signal.job_id for draft in drafts})
     recording = _Recording(
         rules=rules,
         position=head.position,
         hash=head.hash,
         recorded_at=max(head.now, head.recorded_at or head.now).astimezone(UTC),
-        known=await eventlog.known(connection, {draft.uuid for draft in drafts}),
+        known=known,
         jobs=dict(current),
         rank_tables=dict(await _rank_tables(connection, drafts, current.values())),
         rows=[],

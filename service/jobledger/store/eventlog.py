@@ -98,23 +98,25 @@ _INSERT = f"""
     )
 """  # noqa: S608 - our own names
 
-_LOCK = (
-    f"set local idle_in_transaction_session_timeout = '{HOLD_LIMIT}';"
+# One message to the server, of several statements: each but the last is over before the lock is waited for.
+_BEGIN = (
+    "begin isolation level read committed;"
+    f" set local idle_in_transaction_session_timeout = '{HOLD_LIMIT}';"
     f" set local lock_timeout = '{HOLD_LIMIT}';"
     f" select pg_advisory_xact_lock({locks.NAMESPACE}, {locks.APPEND})"
 )
 
-# no parameters; always one row
+# $1 uuids; always one row
 _HEAD = """
-    select clock_timestamp() as now, last.position, last.hash, last.recorded_at
+    select clock_timestamp() as now, last.position, last.hash, last.recorded_at,
+           array(
+               select (uuid, position, content_hash) from job_events where uuid = any ($1::uuid[])
+           ) as known
     from (select) as one
     left join lateral (
         select position, hash, recorded_at from job_events order by position desc limit 1
     ) as last on true
 """
-
-# $1 uuids
-_KNOWN = "select uuid, position, content_hash from job_events where uuid = any ($1::uuid[])"
 
 # $1 positions
 _HCCL = "select position, coalesce(hccl, '') as hccl from job_events where position = any ($1::bigint[])"
@@ -156,31 +158,36 @@ _POSITION = "select position from job_events where uuid = $1"
 _UUID = "select uuid from job_events where position = $1"
 
 
-async def lock(connection: engine.Connection) -> None:
-    """Take the append lock until the transaction ends; wait for it at most :data:`HOLD_LIMIT`.
+async def begin(connection: engine.Connection) -> None:
+    """Begin a transaction and take the append lock, waiting for it at most :data:`HOLD_LIMIT`.
 
     The head must be read in a statement of its own after this one: a statement's snapshot is older than
     the lock that it waits for.
     """
-    await connection.execute(_LOCK)
+    await connection.execute(_BEGIN)
 
 
-async def head(connection: engine.Connection) -> Head:
-    """The end of the log and the database's clock; needs the append lock to stay true."""
-    row = await connection.fetchrow(_HEAD)
+async def commit(connection: engine.Connection) -> None:
+    """End the transaction that :func:`begin` began; when this returns it is on disk and visible."""
+    await connection.execute("commit")
+
+
+async def rollback(connection: engine.Connection) -> None:
+    """End the transaction that :func:`begin` began, without a trace."""
+    await connection.execute("rollback")
+
+
+async def head(connection: engine.Connection, uuids: Iterable[UUID]) -> tuple[Head, dict[UUID, Known]]:
+    """The end of the log, and which of these uuids it holds; needs the append lock to stay true."""
+    row = await connection.fetchrow(_HEAD, list(uuids))
     assert row is not None  # noqa: S101 - the statement always has one row
-    return Head(
+    found = Head(
         position=event.Position(row["position"] or 0),
         hash=row["hash"] or chain.GENESIS,
         recorded_at=row["recorded_at"],
         now=row["now"],
     )
-
-
-async def known(connection: engine.Connection, uuids: Iterable[UUID]) -> dict[UUID, Known]:
-    """Which of these uuids the log holds, and where."""
-    rows = await connection.fetch(_KNOWN, list(uuids))
-    return {row["uuid"]: Known(row["position"], row["content_hash"]) for row in rows}
+    return found, {uuid: Known(position, content_hash) for uuid, position, content_hash in row["known"]}
 
 
 async def hccl(connection: engine.Connection, positions: Iterable[int]) -> Mapping[int, str]:
