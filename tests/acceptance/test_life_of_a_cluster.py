@@ -29,7 +29,7 @@ class Follower:
     """A stock subscriber that starts again after its last seen uuid, whatever happens to its connection."""
 
     address: str
-    seen: list[str] = field(default_factory=list)
+    seen: list[str] = field(default_factory=list[str])
     connections: int = 0
 
     async def run(self, until: int, *, die_after: int = 0) -> None:

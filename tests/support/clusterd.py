@@ -7,13 +7,13 @@ import importlib
 import sys
 import tempfile
 from collections.abc import AsyncGenerator, AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import grpc
 import grpc.aio
-from grpc_tools import protoc
+from grpc_tools import protoc  # pyright: ignore[reportMissingTypeStubs]
 
 EOF: Any = getattr(grpc.aio, "EOF")  # noqa: B009 - the stubs do not know it
 """What ``read`` gives at the end of a stream."""
@@ -25,7 +25,7 @@ def _generated() -> tuple[Any, Any]:
     """The stock modules, as a client's build makes them."""
     directory = tempfile.mkdtemp(prefix="clusterd-stubs-")
     arguments = ["protoc", f"-I{PROTO.parent}", f"--python_out={directory}", f"--grpc_python_out={directory}"]
-    assert protoc.main([*arguments, PROTO.name]) == 0
+    assert protoc.main([*arguments, PROTO.name]) == 0  # pyright: ignore[reportUnknownMemberType]
     sys.path.insert(0, directory)
     try:
         return importlib.import_module("job_pb2"), importlib.import_module("job_pb2_grpc")
@@ -43,18 +43,6 @@ class End:
     status: grpc.StatusCode
     message: str
     trailers: dict[str, str]
-
-
-@dataclass(slots=True)
-class Received:
-    """What a subscriber got, over all its connections."""
-
-    signals: list[Any] = field(default_factory=list)
-    initial: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def uuids(self) -> list[str]:
-        return [signal.uuid for signal in self.signals]
 
 
 class Subscriber:
@@ -107,7 +95,7 @@ async def take(call: Any, count: int) -> list[Any]:
 
 async def initial(call: Any) -> dict[str, str]:
     """The initial metadata of a stream."""
-    return {key: value for key, value in await call.initial_metadata()}
+    return dict(await call.initial_metadata())
 
 
 async def ended(call: Any) -> End:
