@@ -1,0 +1,101 @@
+"""Appends a second through AppendStream, beside pgbench's plain single-row insert on the same server.
+
+The plain insert is the unsafe way: a sequence hands out numbers before commit, there is no chain, no view
+and no answer to a retry. It is what the database alone gives.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import shutil
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import channels
+import harness
+
+PUBLISHERS = 128
+CHANNELS = 8
+EVENTS_A_MESSAGE = 10
+SECONDS = 10.0
+PGBENCH_CLIENTS = 32
+PGBENCH = shutil.which("pgbench") or str(next(Path("/usr/lib/postgresql").glob("*/bin/pgbench"), "pgbench"))
+INSERT = f"insert into plain (payload) values (decode(repeat('61', {harness.EVENT_BYTES}), 'hex'));\n"  # noqa: S608
+
+
+async def through_append_stream(address: str, *, publishers: int, events: int) -> tuple[float, list[float]]:
+    """Events a second in a closed loop, and the milliseconds that each message took."""
+    delays: list[float] = []
+    requests = {
+        publisher: [
+            harness.encoded_request([f"job-{publisher}-{n}-{k}" for k in range(events)])
+            for n in range(int(SECONDS * 12_000 / publishers / events))
+        ]
+        for publisher in range(publishers)
+    }
+    stop_at = time.perf_counter() + SECONDS
+
+    async def publish(channel: Any, publisher: int) -> int:
+        call = channel.stream_stream("/jobledger.v1.Ledger/AppendStream")()
+        sent = 0
+        for request in requests[publisher]:
+            if time.perf_counter() >= stop_at:
+                break
+            began = time.perf_counter()
+            await call.write(request)
+            await call.read()
+            delays.append((time.perf_counter() - began) * 1000)
+            sent += events
+        await call.done_writing()
+        return sent
+
+    dialled = [channels.dial(address) for _ in range(CHANNELS)]
+    began = time.perf_counter()
+    sent = await asyncio.gather(*(publish(dialled[n % CHANNELS], n) for n in range(publishers)))
+    took = time.perf_counter() - began
+    for channel in dialled:
+        await channel.close()
+    return sum(sent) / took, delays
+
+
+async def plain_inserts(dsn: str) -> float:
+    """Rows a second of pgbench, one a transaction, of the same size, on the same server."""
+    connection = await asyncpg.connect(dsn)
+    await connection.execute("create table plain (position bigserial primary key, payload bytea not null)")
+    await connection.close()
+    with tempfile.NamedTemporaryFile("w", suffix=".sql") as script:
+        script.write(INSERT)
+        script.flush()
+        clients = ("-c", str(PGBENCH_CLIENTS), "-j", "2", "-T", str(int(SECONDS)))
+        done = await asyncio.to_thread(
+            subprocess.run,
+            [PGBENCH, "-n", "-M", "prepared", *clients, "-f", script.name, dsn],
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+    found = re.search(r"tps = ([\d.]+)", done.stdout)
+    assert found is not None, done.stdout  # noqa: S101 - pgbench's last line
+    return float(found[1])
+
+
+async def main() -> None:
+    """Run and print."""
+    print(harness.machine())
+    async with harness.serving() as service:
+        plain = await plain_inserts(service.postgres)
+        print(f"pgbench, plain insert, {PGBENCH_CLIENTS} clients        {plain:10,.0f} rows/s   1.00")
+        for publishers, events in ((1, 1), (PUBLISHERS, 1), (PUBLISHERS, EVENTS_A_MESSAGE), (1, 200)):
+            rate, delays = await through_append_stream(service.grpc, publishers=publishers, events=events)
+            shares = ", ".join(f"p{p} {harness.percentile(delays, p):.1f} ms" for p in (50, 99))
+            what = f"AppendStream, {publishers:3} publishers, {events:3} events a message"
+            print(f"{what} {rate:10,.0f} events/s {rate / plain:6.2f}   {shares} a message")
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
