@@ -1,7 +1,7 @@
 """The schema ``audit``: the ledger readable, as it was at any position, and provable, with plain SQL.
 
-The statements are in the directory beside this file. Who may use it is granted by ``jobledger.store.roles`` at
-every migration, since a dump may be restored where the roles are missing.
+The statements are in the directory beside this file. Who may use it is granted by ``jobledger.store.roles``,
+at every migration, since a dump may be restored where the roles are missing.
 """
 
 from __future__ import annotations

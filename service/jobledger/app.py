@@ -98,15 +98,15 @@ async def serve(settings: Settings, *, migrate: bool, on_ready: Callable[[Ready]
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    async with database.provided(settings) as dsn:
-        if not await database.prepared(dsn, settings, migrate=migrate, stop=stop):
+    async with database.provided(settings) as used:
+        if not await database.prepared(used, settings, migrate=migrate, stop=stop):
             return
-        async with running(settings, dsn) as service:
+        async with running(settings, used.dsn) as service:
             on_ready(
                 Ready(
                     grpc=f"{service.host}:{service.grpc_port}",
                     http=f"{service.host}:{service.http_port}",
-                    postgres=engine.without_password(dsn),
+                    postgres=engine.without_password(used.people),
                 )
             )
             await stop.wait()
@@ -121,8 +121,8 @@ async def migrate(settings: Settings) -> str:
         errors.DatabaseUnavailable: It does not answer.
     """
     logs.configure(level=settings.log_level, form=settings.log_format)
-    async with database.provided(settings) as dsn:
-        await database.prepared(dsn, settings, migrate=True, stop=asyncio.Event())
+    async with database.provided(settings) as used:
+        await database.prepared(used, settings, migrate=True, stop=asyncio.Event())
     return "the schema is up to date"
 
 

@@ -7,12 +7,13 @@ import contextlib
 import logging
 import time
 from collections.abc import AsyncGenerator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from jobledger import embedded, errors
 from jobledger.settings import Settings
-from jobledger.store import engine, ledgerinfo, schema
+from jobledger.store import engine, ledgerinfo, roles, schema
 
 RETRY_SECONDS: Final = 0.5
 """Between two looks, at the start, at whether Postgres answers by now."""
@@ -20,18 +21,43 @@ RETRY_SECONDS: Final = 0.5
 _log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Database:
+    """Where the log is, for each of those who use it (``store.roles``)."""
+
+    dsn: str
+    """For the service; on the private Postgres as the role that can only append to the log."""
+
+    owner: str
+    """For migrations and whatever else changes more than the service may."""
+
+    people: str
+    """For psql; on the private Postgres as the auditor's role, which can only read."""
+
+    private: bool
+    """Whether nobody else uses this cluster, so that its roles are ours to let in."""
+
+
 @contextlib.asynccontextmanager
-async def provided(settings: Settings) -> AsyncGenerator[str]:
-    """The DSN of the given Postgres, else of a private one that runs for as long as the block.
+async def provided(settings: Settings) -> AsyncGenerator[Database]:
+    """The given Postgres, else a private one that runs for as long as the block.
 
     Raises:
         errors.SetupError: the password's file will not do, or the private one does not run.
     """
     if settings.database_url is not None:
-        yield _with_password(settings.database_url.get_secret_value(), settings.database_password_file)
+        dsn = _with_password(settings.database_url.get_secret_value(), settings.database_password_file)
+        separate = settings.migration_database_url
+        owner = separate.get_secret_value() if separate is not None else dsn
+        yield Database(dsn=dsn, owner=owner, people=dsn, private=False)
         return
     async with embedded.running(settings.data_dir, binaries=settings.postgres_binaries) as server:
-        yield server.dsn
+        yield Database(
+            dsn=roles.as_role(server.dsn, roles.APPLICATION),
+            owner=server.dsn,
+            people=roles.as_role(server.dsn, roles.AUDITOR),
+            private=True,
+        )
 
 
 def _with_password(dsn: str, file: Path | None) -> str:
@@ -49,7 +75,7 @@ def _with_password(dsn: str, file: Path | None) -> str:
     return engine.with_password(dsn, password.removesuffix("\n").removesuffix("\r"))
 
 
-async def prepared(dsn: str, settings: Settings, *, migrate: bool, stop: asyncio.Event) -> bool:
+async def prepared(used: Database, settings: Settings, *, migrate: bool, stop: asyncio.Event) -> bool:
     """Wait until the database answers and its schema is up; False if told to stop before that.
 
     Raises:
@@ -62,8 +88,13 @@ async def prepared(dsn: str, settings: Settings, *, migrate: bool, stop: asyncio
         try:
             if migrate:
                 with engine.translated():
-                    await schema.migrate(dsn, default_region=settings.default_region)
-            await checked(dsn)
+                    await schema.migrate(
+                        used.owner, default_region=settings.default_region, roles_log_in=used.private
+                    )
+            elif used.private:
+                # The roles come with the schema: without it, say that it is missing, not that they are.
+                await checked(used.owner)
+            await checked(used.dsn)
         except errors.DatabaseUnavailable as error:
             if time.monotonic() >= deadline:
                 raise

@@ -65,6 +65,11 @@ class Settings(BaseSettings):
     """File that holds the password for ``database_url``, as container platforms hand secrets over; one line
     break at its end is not part of it. Read at the start."""
 
+    migration_database_url: SecretStr | None = None
+    """DSN of the same database for ``jobledger migrate`` and the start, as the owner of its tables; default
+    ``database_url``. With it the service itself can be a member of ``jobledger_app``, which cannot change
+    history (docs/audit.md)."""
+
     database_wait_seconds: Annotated[float, Field(ge=0)] = 0.0
     """How long to wait at the start for a Postgres that does not answer, before giving up. 0: a mistyped DSN
     shows at once. Containers, which may start in any order, are given an hour."""
@@ -172,7 +177,7 @@ class Settings(BaseSettings):
             return tuple(role.strip() for role in value.split(",") if role.strip())
         return value
 
-    @field_validator("database_url")
+    @field_validator("database_url", "migration_database_url")
     @classmethod
     def _is_postgres(cls, value: SecretStr | None) -> SecretStr | None:
         if value is not None and not value.get_secret_value().startswith(("postgresql://", "postgres://")):

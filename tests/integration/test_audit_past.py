@@ -37,6 +37,13 @@ async def ledger(database: str) -> AsyncIterator[ledgers.Ledger]:
         yield running
 
 
+def description(name: str, status: str, text: dict[str, Any]) -> event.Submission:
+    """What REST makes of a job in the document's shape."""
+    return events.submission(
+        name, detail=text, completes_all=True, job_status=status, job_name="", time="", hccl_json=""
+    )
+
+
 def submissions() -> st.SearchStrategy[event.Submission]:
     names = st.sampled_from(["job-a", "job-b"])
     adds = st.builds(
@@ -53,9 +60,7 @@ def submissions() -> st.SearchStrategy[event.Submission]:
         sid=st.sampled_from(["", "s"]),
     )
     described = st.builds(
-        lambda name, status, text: events.submission(
-            name, detail=text, completes_all=True, job_status=status, job_name="", time="", hccl_json=""
-        ),
+        description,
         names,
         st.sampled_from(["running", "failed"]),
         st.sampled_from([each for each in DETAILS if each is not None]),
@@ -71,7 +76,7 @@ def of_example(number: int, submission: event.Submission) -> event.Submission:
 
 
 def same(row: asyncpg.Record) -> job.Job:
-    """A row of the shape of audit.jobs, as the service has it; its detail read, so that spaces do not count."""
+    """A row of the shape of audit.jobs, as the service has it; its detail read: spaces do not count."""
     return read(jobs._job(row))
 
 
@@ -189,7 +194,7 @@ async def test_history_says_what_changed_and_how_long_each_status_held(
     assert [row["begins_status"] for row in rows] == [True, True, False, False, False, True]
     assert [row["held"] for row in rows] == [moments[1] - moments[0], moments[3] - moments[1], *[None] * 4]
     assert [row["described"] for row in rows] == [False] * 5 + [True]
-    changes = [None if row["changes"] is None else json.loads(row["changes"]) for row in rows]
+    changes = [json.loads(row["changes"] or "null") for row in rows]
     assert changes[0]["job_status"] == [None, "pending"]
     assert changes[1].keys() == {"job_status", "hccl"}
     assert changes[2] == {"sid": [None, "s"]}

@@ -89,8 +89,8 @@ async def test_password_file_completes_the_dsn_without_its_line_break(tmp_path: 
         database_url="postgresql://ledger@host:5433/db?application_name=x", database_password_file=file
     )
 
-    async with database.provided(given) as dsn:
-        assert dsn == "postgresql://ledger:p%40ss%2Fw%3Ard%25@host:5433/db?application_name=x"
+    async with database.provided(given) as used:
+        assert used.dsn == "postgresql://ledger:p%40ss%2Fw%3Ard%25@host:5433/db?application_name=x"
 
 
 @pytest.mark.parametrize(

@@ -28,8 +28,8 @@ AUDITOR: Final = "jobledger_auditor"
 
 ROLES: Final = (APPLICATION, AUDITOR)
 
-# Kind, object, role, privileges. No UPDATE, DELETE, TRUNCATE or TRIGGER on job_events for anybody, and nothing
-# that either role owns.
+# Kind, object, role, privileges. No UPDATE, DELETE, TRUNCATE or TRIGGER on job_events for anybody, and
+# neither role owns anything.
 GRANTS: Final = (
     ("schema", "public", APPLICATION, ("USAGE",)),
     ("table", "public.job_events", APPLICATION, ("SELECT", "INSERT")),
