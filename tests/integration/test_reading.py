@@ -12,7 +12,8 @@ import asyncpg
 import pytest
 
 from jobledger import errors
-from jobledger.ledger import pagecache, tail, window
+from jobledger.ledger import pagecache, snapshot, subscription, tail, window
+from jobledger.model import selection
 from jobledger.store import engine
 from tests.support import events, ledgers, polling
 from tests.support import postgres as support
@@ -256,3 +257,63 @@ async def test_tail_keeps_its_head_while_postgres_is_away(database: str) -> None
     await polling.eventually(lambda: _is(following.available, expected=False))
     running.cancel()
     assert following.head == 0
+
+
+async def test_append_between_any_two_steps_of_snapshot_and_tail_is_delivered_once(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pagecache, "PAGE_EVENTS", 4)
+    async with ledgers.running(database) as ledger:
+        await _fill(ledger, 10)
+        appended = 10
+
+        async def append_one() -> None:
+            nonlocal appended
+            # A new job, and a change of one that the snapshot holds.
+            await ledger.receipts(
+                events.submission(f"new-{appended}"), events.submission("job-1", job_status="running")
+            )
+            appended += 2
+
+        take = ledger.starts._snapshots.take
+
+        async def interrupted(wanted: selection.Filter) -> snapshot.Shared:
+            await append_one()
+            taken = await take(wanted)
+            await append_one()
+            return taken
+
+        monkeypatch.setattr(ledger.starts._snapshots, "take", interrupted)
+        found = await ledger.starts.find(selection.StreamRequest())
+        await append_one()
+        shared: list[int] = []
+        live: list[int] = []
+        reader = subscription.Reader(tail=ledger.tail, window=ledger.window, pages=ledger.pages)
+        async with contextlib.aclosing(subscription.follow(reader, found, quiet_seconds=5)) as steps:
+            while not live or live[-1] < 30:
+                match await anext(steps):
+                    case subscription.SnapshotEvents(page):
+                        shared += [each.position for each in page.entries]
+                    case subscription.Events(page, first):
+                        live += [each.position for each in page.entries[first:]]
+                    case _:
+                        pass
+                if appended < 30:
+                    await append_one()
+
+    # The snapshot is of position 12: job-1 as it was changed there, the nine others, and one new job.
+    assert found.after == 12
+    assert shared == [1, *range(3, 11), 11, 12]
+    assert live[:18] == list(range(13, 31))
+
+
+async def test_slow_and_fast_append_after_idleness_are_read_in_order(ledger: ledgers.Ledger) -> None:
+    reading = asyncio.create_task(ledger.read(2, start_from="earliest"))
+    await asyncio.sleep(1.2)  # longer than the poll interval
+    slow = {"envs": [{"name": f"V{n}", "value": "x" * 50} for n in range(5_000)]}
+
+    await asyncio.gather(
+        ledger.receipts(events.submission("slow", detail=slow)), ledger.receipts(events.submission("fast"))
+    )
+
+    assert list(await reading) == [1, 2]
