@@ -9,6 +9,9 @@
     │   └── EventConflict          another life, region or content holds that name
     ├── RequestError               the request as a whole is wrong
     │   ├── InvalidRequest         mend the parameter
+    │   │   ├── WrongMethod        use one that the path has
+    │   │   ├── BodyTooLarge       send less at a time
+    │   │   └── UnsupportedMedia   send JSON in UTF-8
     │   ├── NotFound               no such job
     │   └── NotPermitted           it is somebody else's
     ├── CursorError                a stream cannot start where it was asked to
@@ -106,6 +109,22 @@ class RequestError(LedgerError):
 
 class InvalidRequest(RequestError):
     """A parameter is missing, malformed, repeated or contradictory."""
+
+
+class WrongMethod(InvalidRequest):
+    """The path has no such method; ``allowed`` are those that it has."""
+
+    def __init__(self, method: str, path: str, allowed: tuple[str, ...]) -> None:
+        super().__init__(f"method {method} does not apply to {shown(path)}; use {', '.join(allowed)}")
+        self.allowed = allowed
+
+
+class BodyTooLarge(InvalidRequest):
+    """The request's body is larger than the limit."""
+
+
+class UnsupportedMedia(InvalidRequest):
+    """The request's body is labelled as something that is not read here."""
 
 
 class NotFound(RequestError):

@@ -169,7 +169,6 @@ async def test_unknown_path_is_not_found(api: rest.Rest, path: str) -> None:
         ("PUT", "/v4/cwai/job"),
         ("PATCH", "/v4/cwai/job/job-1"),
         ("POST", "/v4/cwai/job/job-1"),
-        ("OPTIONS", "/v4/cwai/job"),
         ("TRACE", "/v4/cwai/job"),
         ("POST", "/healthz"),
         ("DELETE", "/readyz"),

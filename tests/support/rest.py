@@ -152,6 +152,7 @@ async def serving(
     scopes: frozenset[Scope] = frozenset(Scope),
     zone: str = "Asia/Shanghai",
     request_limit_bytes: int = 16 << 20,
+    cors_origins: tuple[str, ...] = (),
 ) -> AsyncGenerator[Rest]:
     """A REST server for as long as the block lasts."""
     running = server.WebServer(
@@ -161,6 +162,7 @@ async def serving(
         identify=Callers(scopes).identify,
         zone=ZoneInfo(zone),
         request_limit_bytes=request_limit_bytes,
+        cors_origins=cors_origins,
     )
     port = await running.start("127.0.0.1", 0)
     try:

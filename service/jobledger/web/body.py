@@ -17,7 +17,9 @@ async def read(request: web.BaseRequest, *, limit_bytes: int) -> str:
     """The body as text; no more than the limit is ever held.
 
     Raises:
-        errors.InvalidRequest: It is labelled as something else, too large, not UTF-8, or does not arrive.
+        errors.UnsupportedMedia: It is labelled as something else.
+        errors.BodyTooLarge: It is larger than the limit.
+        errors.InvalidRequest: It is not UTF-8, or does not arrive.
         ConnectionError: The client is gone.
     """
     _check_label(request)
@@ -52,13 +54,15 @@ def _check_label(request: web.BaseRequest) -> None:
     kind = request.content_type
     # Without one, aiohttp says application/octet-stream. A form is what curl and a hostile web page send.
     if request.headers.get("Content-Type") and not (kind == "application/json" or kind.endswith("+json")):
-        raise errors.InvalidRequest(f"the body is {errors.shown(kind)}; send Content-Type: application/json")
+        raise errors.UnsupportedMedia(
+            f"the body is {errors.shown(kind)}; send Content-Type: application/json"
+        )
     charset = request.charset
     if charset and charset.lower() not in ("utf-8", "utf8", "us-ascii"):
-        raise errors.InvalidRequest(f"the body's charset is {errors.shown(charset)}; send UTF-8")
+        raise errors.UnsupportedMedia(f"the body's charset is {errors.shown(charset)}; send UTF-8")
     coding = request.headers.get("Content-Encoding", "identity")
     if coding.lower() != "identity":
-        raise errors.InvalidRequest(f"the body is encoded as {errors.shown(coding)}; send it as it is")
+        raise errors.UnsupportedMedia(f"the body is encoded as {errors.shown(coding)}; send it as it is")
 
 
 async def _invite(request: web.BaseRequest) -> None:
@@ -68,5 +72,5 @@ async def _invite(request: web.BaseRequest) -> None:
         await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
 
-def _too_large(what: str, limit_bytes: int) -> errors.InvalidRequest:
-    return errors.InvalidRequest(f"the body {what}; the limit is {limit_bytes} bytes")
+def _too_large(what: str, limit_bytes: int) -> errors.BodyTooLarge:
+    return errors.BodyTooLarge(f"the body {what}; the limit is {limit_bytes} bytes")

@@ -13,8 +13,8 @@ from aiohttp import web
 from jobledger import errors
 from jobledger.web import envelope, health, jobs
 
-Handler: TypeAlias = Callable[[web.BaseRequest, str], Awaitable[web.Response]]
-"""Takes the request and the last segment of its path, undecoded; "" where the path is fixed."""
+Handler: TypeAlias = Callable[[web.BaseRequest, str], Awaitable[web.StreamResponse]]
+"""Takes the request and the segment of its path that varies, undecoded; "" where the path is fixed."""
 
 Methods: TypeAlias = Mapping[str, Handler]
 
@@ -32,32 +32,39 @@ class Router:
         }
         self._under: Mapping[str, Methods] = {JOB: {**_reading(job.show), "DELETE": job.delete}}
 
-    async def answer(self, request: web.BaseRequest) -> web.Response:
+    async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
         """The answer to a request. Cancellation passes through."""
+        problem = envelope.wants_problem(request)
         try:
-            handler, segment = self._find(request)
-            return await handler(request, segment)
+            methods, segment = self._find(request.rel_url.raw_path)
+            if request.method == "OPTIONS":
+                return web.Response(headers={"Allow": ", ".join(_allowed(methods))})
+            return await _handler(methods, request)(request, segment)
         except ConnectionError:
             # The client went while its body was read: nobody will see this answer, and nothing is wrong.
             return envelope.failure(errors.InvalidRequest("the connection was lost"))
         except Exception as error:  # noqa: BLE001 - the outermost: every failure has its envelope
-            return envelope.failure(error)
+            return envelope.failure(error, problem=problem)
 
-    def _find(self, request: web.BaseRequest) -> tuple[Handler, str]:
-        path = request.rel_url.raw_path
-        methods, segment = self._fixed.get(path), ""
-        if methods is None:
-            parent, _, segment = path.rpartition("/")
-            methods = self._under.get(parent)
-        if methods is None:
-            raise errors.NotFound(f"there is nothing at {errors.shown(path)}")
-        handler = methods.get(request.method)
-        if handler is None:
-            raise errors.InvalidRequest(
-                f"method {request.method} does not apply to {errors.shown(path)}; use {', '.join(methods)}"
-            )
-        return handler, segment
+    def _find(self, path: str) -> tuple[Methods, str]:
+        if (methods := self._fixed.get(path)) is not None:
+            return methods, ""
+        parent, _, segment = path.rpartition("/")
+        if (methods := self._under.get(parent)) is not None:
+            return methods, segment
+        raise errors.NotFound(f"there is nothing at {errors.shown(path)}")
 
 
 def _reading(handler: Handler) -> Methods:
     return {"GET": handler, "HEAD": handler}
+
+
+def _handler(methods: Methods, request: web.BaseRequest) -> Handler:
+    handler = methods.get(request.method)
+    if handler is None:
+        raise errors.WrongMethod(request.method, request.rel_url.raw_path, _allowed(methods))
+    return handler
+
+
+def _allowed(methods: Methods) -> tuple[str, ...]:
+    return (*methods, "OPTIONS")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Collection
 from datetime import tzinfo
 from typing import Final
 
@@ -18,7 +19,7 @@ from aiohttp import web
 from jobledger import logs
 from jobledger.ledger import appender, tail
 from jobledger.store import engine
-from jobledger.web import connection, health, jobs, routes
+from jobledger.web import connection, dressing, health, jobs, routes
 
 BACKLOG: Final = 1024
 """Connections waiting to be accepted."""
@@ -39,7 +40,9 @@ class WebServer:
         identify: jobs.Identify,
         zone: tzinfo,
         request_limit_bytes: int,
+        cors_origins: Collection[str] = (),
     ) -> None:
+        self._dressing = dressing.Dressing(cors_origins)
         self._health = health.Health(tail)
         self._router = routes.Router(
             jobs.Jobs(
@@ -88,12 +91,14 @@ class WebServer:
             # It waits this long for the handlers, and once more for what it cut short.
             await self._server.shutdown(grace_seconds / 2)
 
-    async def _answer(self, request: web.BaseRequest) -> web.Response:
+    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         client = request.protocol
         if isinstance(client, connection.Connection):
             client.watch(request.content)
         with logs.request(peer=request.remote or "local"):
             response = await self._router.answer(request)
+            if not response.prepared:
+                self._dressing.dress(request, response)
         if self._health.draining or (isinstance(client, connection.Connection) and client.broken):
             response.force_close()
         return response
