@@ -14,19 +14,7 @@ from jobledger.model import event, signal
 
 NOT_GIVEN = msgspec.Raw(b'""')
 
-_RENAMED = {
-    "job_id": "jobId",
-    "job_name": "jobName",
-    "framework": "frameWork",
-    "job_status": "jobStatus",
-    "cm_index": "cmIndex",
-    "hccl_json": "HcclJson",
-    "delete_time": "deleteTime",
-    "shared_tor_ip": "sharedTorIp",
-    "master_addr": "masterAddr",
-    "account_id": "accountId",
-    "user_id": "userId",
-}
+_RENAMED = {**signal.WIRE_NAMES, "account_id": "accountId", "user_id": "userId"}
 _AT = re.compile(r"^(?P<problem>.*?)(?: - at `\$\.?(?P<path>.*)`)?$", re.DOTALL)
 _NAMED = re.compile(r"(?P<problem>unknown|missing required) field `(?P<name>.*)`")
 

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from jobledger import errors
 from jobledger.model import chain, completion, detail, event, jsontext, masking
-from jobledger.model.signal import JOB_STATUSES, Signal
+from jobledger.model.signal import JOB_STATUSES, WIRE_NAMES, Signal
 from jobledger.wire import signals
 
 JOB_ID_CHARACTERS: Final = 256
@@ -32,17 +32,6 @@ LARGEST_PART: Final = 999_999_999
 
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _DECIMAL: Final = re.compile(r"0|[1-9][0-9]{0,18}", re.ASCII)
-_WIRE_NAMES: Final = {
-    "job_id": "jobId",
-    "job_name": "jobName",
-    "framework": "frameWork",
-    "job_status": "jobStatus",
-    "cm_index": "cmIndex",
-    "hccl_json": "HcclJson",
-    "delete_time": "deleteTime",
-    "shared_tor_ip": "sharedTorIp",
-    "master_addr": "masterAddr",
-}
 _NAMES: Final = ("job_name", "namespace", "framework", "master_addr", "sid")
 _TEXTS: Final = (*_NAMES, "job_id", "shared_tor_ip", "hccl_json")
 _STATUS_WORDS: Final = {
@@ -148,10 +137,10 @@ def _check_uuid(text: str) -> uuid.UUID:
 
 def _check_signal(signal: Signal, *, completes_all: bool) -> None:
     for name in _TEXTS:
-        _check_text(f"signal.{_WIRE_NAMES.get(name, name)}", getattr(signal, name))
+        _check_text(f"signal.{WIRE_NAMES.get(name, name)}", getattr(signal, name))
     _check_job_id(signal.job_id)
     for name in _NAMES:
-        _check_name(f"signal.{_WIRE_NAMES.get(name, name)}", getattr(signal, name))
+        _check_name(f"signal.{WIRE_NAMES.get(name, name)}", getattr(signal, name))
     deleting = signal.operator == event.Operator.DELETE
     if not deleting and signal.operator != event.Operator.ADD:
         raise errors.InvalidEvent(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 JOB_STATUSES = ("pending", "running", "complete", "failed")
@@ -12,6 +14,20 @@ ENDED_STATUSES = ("complete", "failed")
 
 INITIALIZING = '{"status":"initializing"}'
 """HcclJson of a job whose devices are still being allocated."""
+
+
+WIRE_NAMES: Final = {
+    "job_id": "jobId",
+    "job_name": "jobName",
+    "framework": "frameWork",
+    "job_status": "jobStatus",
+    "cm_index": "cmIndex",
+    "hccl_json": "HcclJson",
+    "delete_time": "deleteTime",
+    "shared_tor_ip": "sharedTorIp",
+    "master_addr": "masterAddr",
+}
+"""What fields are called on the wire, and in messages, where that is not their name here."""
 
 
 class Signal(msgspec.Struct, frozen=True, kw_only=True, gc=False):
