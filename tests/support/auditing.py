@@ -86,15 +86,15 @@ async def record_as_it_happened(dsn: str, timed: Sequence[Timed]) -> None:
     connection = await engine.connect_for_writing(dsn)
     try:
         for at in range(0, len(timed), BATCH):
-            async with connection.transaction():
-                await _record(connection, timed[at : at + BATCH])
+            await eventlog.begin(connection)
+            await _record(connection, timed[at : at + BATCH])
+            await eventlog.commit(connection)
     finally:
         await connection.close()
 
 
 async def _record(connection: engine.Own, timed: Sequence[Timed]) -> None:
-    await eventlog.lock(connection)
-    head = await eventlog.head(connection)
+    head, _ = await eventlog.head(connection, [])
     job_ids = {submission.signal.job_id for _, submission in timed}
     recording = batch._Recording(
         rules=batch.Rules(default_region="default", event_limit_bytes=4_194_304),
