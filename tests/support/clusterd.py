@@ -46,10 +46,14 @@ class End:
 
 
 class Subscriber:
-    """A stock client on one channel, default options."""
+    """A stock client on one channel, default options.
 
-    def __init__(self, address: str) -> None:
-        self._channel = grpc.aio.insecure_channel(address)
+    Clients of one process that dial one address share a connection, unless one wants its own.
+    """
+
+    def __init__(self, address: str, *, own_connection: bool = False) -> None:
+        options = (("grpc.use_local_subchannel_pool", 1),) if own_connection else ()
+        self._channel = grpc.aio.insecure_channel(address, options=options)
         self.stub = services.JobStub(self._channel)
 
     async def close(self) -> None:
@@ -74,9 +78,9 @@ class Subscriber:
 
 
 @contextlib.asynccontextmanager
-async def subscriber(address: str) -> AsyncGenerator[Subscriber]:
+async def subscriber(address: str, *, own_connection: bool = False) -> AsyncGenerator[Subscriber]:
     """A client for as long as the block lasts."""
-    client = Subscriber(address)
+    client = Subscriber(address, own_connection=own_connection)
     try:
         yield client
     finally:
