@@ -70,7 +70,7 @@ async def spoil(connection: Connection, statement: str) -> None:
 def trace() -> tuple[Sequence[Timed], bool]:
     """The trace's events by time, and whether it is the real one, which lies where TRACE says."""
     given = os.environ.get("JOBLEDGER_TRACE") or os.environ.get("TRACE")
-    found = pods.read(Path(given)) if given else generated.generate(400, seed=1)
+    found = pods.read(Path(given)) if given else generated.generate(1_500, seed=1)
     timed = sorted((each for pod in found for each in trace_events._life(pod)), key=lambda each: each[0])
     return [
         (chain.EPOCH + timedelta(seconds=trace_events.EPOCH + at), event.Submission(signal=said))

@@ -113,7 +113,6 @@ comment on function audit.varint_bytes(bigint) is 'Bytes that protobuf takes for
 ----
 create function audit.contradiction(event public.job_events) returns text
     language plpgsql stable parallel unsafe set search_path = pg_catalog, pg_temp
-    set timezone = 'UTC' set datestyle = 'ISO, YMD'
 as $$
 declare
     fields text[] := audit.signal_fields(event.signal);
@@ -178,7 +177,6 @@ create function audit.verify(
     out ok boolean, out checked bigint, out first_bad bigint, out reason text
 )
     language plpgsql stable parallel unsafe set search_path = pg_catalog, pg_temp
-    set plan_cache_mode = force_custom_plan
 as $$
 declare
     floor bigint := (select ledger_info.floor from public.ledger_info);
@@ -210,20 +208,22 @@ begin
                 case when problem = 'missing' then due when problem is not null then linked.position end as bad
             from (
                 select
-                    event, event.position, coalesce(lag(event.position) over place + 1, start) as due,
-                    lag(event.hash) over place as previous
-                from public.job_events as event
-                where event.position between start and page_end
-                window place as (order by event.position)
-            ) as linked,
+                    position, coalesce(lag(position) over place + 1, start) as due, lag(hash) over place as previous
+                from public.job_events
+                where position between start and page_end
+                window place as (order by position)
+            ) as linked
+            -- read again: whole rows are too large to go through a window
+            join public.job_events as event on event.position = linked.position,
             lateral (select case
                 when linked.position > due then 'missing'
                 when linked.position < at then null
                 when (linked.position = 1 or previous is not null)
-                    and audit.link(coalesce(previous, decode(repeat('00', 32), 'hex')), event) <> (event).hash
+                    and audit.link(coalesce(previous, decode(repeat('00', 32), 'hex')), event) <> event.hash
                     then 'hash does not follow from this row and the hash before it: this row was changed'
                 when deep then audit.contradiction(event)
-            end as problem) as judgement
+            -- offset 0 keeps this a subquery of its own: pulled up, it would run once for each use of its result
+            end as problem offset 0) as judgement
         ) as judged;
         if page.bad is null and page.next <= page_end then
             page.bad := page.next;
