@@ -11,6 +11,7 @@
     │   ├── InvalidRequest         mend the parameter
     │   │   ├── WrongMethod        use one that the path has
     │   │   ├── BodyTooLarge       send less at a time
+    │   │   ├── TooBroad           narrow the list
     │   │   └── UnsupportedMedia   send JSON in UTF-8
     │   ├── NotFound               no such job
     │   └── NotPermitted           it is somebody else's
@@ -121,6 +122,16 @@ class WrongMethod(InvalidRequest):
 
 class BodyTooLarge(InvalidRequest):
     """The request's body is larger than the limit."""
+
+
+class TooBroad(InvalidRequest):
+    """A list looks at more jobs than its time allows."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(
+            f"this list takes longer than {seconds:g} s; narrow it by status, namespace, userID, accountID, "
+            "queueID or the beginning of the name, or go on by its cursor instead of pageNo"
+        )
 
 
 class UnsupportedMedia(InvalidRequest):

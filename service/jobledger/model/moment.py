@@ -43,6 +43,17 @@ def read(text: str, zone: tzinfo) -> datetime:
     return moment
 
 
+def rfc_3339(text: str) -> datetime:
+    """The moment of an RFC 3339 time with its offset; in UTC.
+
+    Raises:
+        ValueError: it is none, or no such day or time exists, or the year is out of range.
+    """
+    if not _RFC_3339.fullmatch(text):
+        raise ValueError("is no time with an offset")
+    return read(text, UTC)
+
+
 def epoch_seconds(moment: datetime) -> int:
     """Whole seconds since 1970, as a signal's time field has them; parts of a second are cut."""
     return (moment - _EPOCH) // timedelta(seconds=1)

@@ -44,6 +44,11 @@ class RankTable(msgspec.Struct, frozen=True, kw_only=True):
 _DECODER = msgspec.json.Decoder(RankTable)
 
 
+def count_alone(hccl_json: str) -> str:
+    """A table that says how many servers there are, as this one does, and no more."""
+    return f'{{"server_count":{read(hccl_json).count}}}'
+
+
 def read(hccl_json: str) -> RankTable:
     """The table that the text holds; an empty one if it holds none.
 

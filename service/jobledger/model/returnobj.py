@@ -7,14 +7,12 @@ configured zone here, and nowhere before.
 from __future__ import annotations
 
 from datetime import UTC, datetime, tzinfo
+from typing import Any
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from jobledger.model import cwai, job, moment, ranktable
-
-STATUS_WORDS = {"pending": "Pending", "running": "Running", "complete": "Succeeded", "failed": "Failed"}
-"""What the document calls each jobStatus."""
+from jobledger.model import cwai, job, moment, ranktable, searchkeys
 
 WORKER = "worker"
 """The role of a pod that only the rank table names."""
@@ -118,6 +116,47 @@ class JobObject(msgspec.Struct, frozen=True, kw_only=True, rename=cwai.wire_name
     """The same; "" until the job ended."""
 
 
+class EndedJobObject(JobObject, frozen=True, kw_only=True, rename=cwai.wire_name):
+    """A job among which ended ones may be."""
+
+    delete_time: str = ""
+    """When it was deleted, like the other times; "" while it lives."""
+
+
+class ListedJob(msgspec.Struct, frozen=True, kw_only=True, rename=cwai.wire_name):
+    """A job in a list: without pods, command, envs, datasets, output and logOutput."""
+
+    name: str
+    job_id: str
+    user_id: str
+    account_id: str
+    region_id: str
+    az_name: str
+    resource_group_id: str
+    resource_group_name: str
+    queue_id: str
+    queue_name: str
+    train_type: str
+    train_frame: str
+    job_operator: str
+    is_deepspeed: bool
+    image_name: str
+    image_version: str
+    replicas: cwai.Int32
+    resources: Resources
+    comment: str
+    status: str
+    create_time: str
+    finish_time: str
+
+
+class EndedListedJob(ListedJob, frozen=True, kw_only=True, rename=cwai.wire_name):
+    """A job in a list in which ended ones may be."""
+
+    delete_time: str = ""
+    """When it was deleted, like the other times; "" while it lives."""
+
+
 class _Given(msgspec.Struct, frozen=True, kw_only=True):
     """Which of the keys that can be derived a description gives."""
 
@@ -145,7 +184,8 @@ def build(folded: job.Job, rank_table: str, zone: tzinfo) -> JobObject:
     # The stored text has the same keys as the answer: one read fills in all that is absent.
     text = folded.detail or "{}"
     described, given = _JOB_OBJECT.decode(text), _GIVEN.decode(text)
-    status = described.status or STATUS_WORDS.get(folded.signal.job_status, folded.signal.job_status)
+    job_status = folded.signal.job_status
+    status = described.status or searchkeys.STATUS_WORDS.get(job_status, job_status)
     ranks = ranktable.RankTable()
     if given.pods is UNSET or given.replicas is UNSET:
         ranks = ranktable.read(rank_table)
@@ -164,6 +204,31 @@ def build(folded: job.Job, rank_table: str, zone: tzinfo) -> JobObject:
         create_time=moment.local(folded.create_time, zone),
         finish_time=moment.local(finished, zone) if finished is not None else "",
     )
+
+
+def with_delete_time(shown: JobObject, folded: job.Job, zone: tzinfo) -> EndedJobObject:
+    """The same, with when it was deleted."""
+    return EndedJobObject(**_fields(shown, JobObject), delete_time=_deleted(folded, zone))
+
+
+def listed(shown: JobObject) -> ListedJob:
+    """The same, as a list shows it."""
+    return ListedJob(**_fields(shown, ListedJob))
+
+
+def listed_with_delete_time(shown: JobObject, folded: job.Job, zone: tzinfo) -> EndedListedJob:
+    """The same, with when it was deleted."""
+    return EndedListedJob(**_fields(shown, ListedJob), delete_time=_deleted(folded, zone))
+
+
+def _fields(shown: JobObject, kind: type[msgspec.Struct]) -> dict[str, Any]:
+    return {name: getattr(shown, name) for name in kind.__struct_fields__}
+
+
+def _deleted(folded: job.Job, zone: tzinfo) -> str:
+    if folded.deleted_at is None:
+        return ""
+    return moment.local(job.epoch_seconds(folded.signal.delete_time) or folded.deleted_at, zone)
 
 
 def _derived_pods(ranks: ranktable.RankTable, status: str) -> tuple[Pod, ...]:

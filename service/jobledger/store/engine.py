@@ -41,6 +41,10 @@ _SESSION = {
 }
 
 
+CALLER_PATIENCE_SECONDS = 1.0
+"""How long a REST caller's read waits for a connection: longer, and it is told to come back."""
+
+
 class DataRefused(errors.LedgerError):
     """Postgres refuses a value, for what it is: trying again does not help."""
 
@@ -170,15 +174,27 @@ class ReadPool:
             self._pool.terminate()
 
     @contextlib.asynccontextmanager
-    async def connection(self) -> AsyncGenerator[Connection]:
+    async def connection(
+        self, *, patience_seconds: float = STATEMENT_TIMEOUT_SECONDS
+    ) -> AsyncGenerator[Connection]:
         """Borrow a connection; errors that mean "Postgres is away" come out as ours.
 
         Raises:
             errors.DatabaseUnavailable: None can be had, or the statement failed for that reason.
+            errors.Overloaded: All are in use for longer than the patience.
         """
         if self._pool is None:
             message = "the service is not connected to Postgres yet; try again"
             raise errors.DatabaseUnavailable(message)
         with translated():
-            async with self._pool.acquire(timeout=STATEMENT_TIMEOUT_SECONDS) as connection:
+            try:
+                connection = await self._pool.acquire(timeout=patience_seconds)
+            except TimeoutError:
+                if self._pool.get_size() < self._size or self._pool.get_idle_size():
+                    raise
+                message = f"all {self._size} connections for reading were in use for {patience_seconds:g} s"
+                raise errors.Overloaded(message) from None
+            try:
                 yield connection
+            finally:
+                await self._pool.release(connection)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import sys
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
+from uuid import UUID
 
 import asyncpg
 import msgspec
 
-from jobledger.model import chain, event, job, selection
+from jobledger.model import chain, event, job, searchkeys, selection
 from jobledger.model.signal import Signal
 from jobledger.store import engine
 
@@ -40,8 +41,17 @@ _COLUMNS = (
     ("changed_at", "timestamptz"),
     ("deleted_at", "timestamptz"),
     ("signal_positions", "text"),  # an array of arrays would come out flat: each is a literal, cast below
+    ("shown_name", "text"),
+    ("shown_status", "text"),
+    ("train_frame", "text"),
+    ("queue_id", "text"),
+    ("resource_group_id", "text"),
+    ("finish_time", "timestamptz"),
+    ("live", "boolean"),
 )
 _NAMES = ", ".join(name for name, _ in _COLUMNS)
+NAMES = _NAMES
+"""The columns from which :func:`from_row` makes a job, for a select of one's own."""
 
 # $1 job ids
 _CURRENT = f"select {_NAMES} from jobs where job_id = any ($1::text[])"  # noqa: S608 - our own names
@@ -55,7 +65,14 @@ _WITH_RANK_TABLES = f"""
     from jobs where job_id = $1
 """  # noqa: S608 - our own names
 
-# $1 … $25: one array a column, all of one length
+# $1 job ids
+_HEADS = """
+    select job_id, region, account_id, user_id, deleted_at is null as live, last_position,
+           (select epoch from ledger_epochs order by from_position desc limit 1) as epoch
+    from jobs where job_id = any ($1::text[])
+"""
+
+# one array a column, all of one length
 _UPSERT = (
     f"insert into jobs ({_NAMES}) select "  # noqa: S608 - our own names
     + ", ".join(f"{name}::bigint[]" if name == "signal_positions" else name for name, _ in _COLUMNS)
@@ -80,6 +97,18 @@ _SNAPSHOT = """
            (select coalesce(string_agg(int8send(place), ''::bytea order by place), ''::bytea)
             from live, unnest(signal_positions) as place) as positions
 """
+
+
+class Head(NamedTuple):
+    """What decides who may see a job, and whether it changed."""
+
+    job_id: str
+    region: str
+    account_id: str
+    user_id: str
+    live: bool
+    last_position: int
+    epoch: UUID
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -166,7 +195,18 @@ def _values(current: job.Job) -> tuple[Any, ...]:
         current.changed_at,
         current.deleted_at,
         "{" + ",".join(map(str, current.signal_positions)) + "}",
+        *msgspec.structs.astuple(searchkeys.of(current)),
     )
+
+
+async def heads(connection: engine.Connection, job_ids: Iterable[str]) -> Mapping[str, Head]:
+    """What decides about jobs, by id; unknown ids are left out."""
+    return {row["job_id"]: Head(*row) for row in await connection.fetch(_HEADS, list(job_ids))}
+
+
+def from_row(row: asyncpg.Record) -> job.Job:
+    """The job that a row with the columns of :data:`NAMES` holds."""
+    return _job(row)
 
 
 async def current(connection: engine.Connection, job_ids: Iterable[str]) -> Mapping[str, job.Job]:

@@ -183,6 +183,73 @@ jobs = sa.Table(
         nullable=False,
         comment="Positions of the adds that make the current state, ascending; a snapshot sends these.",
     ),
+    Column(
+        "shown_name",
+        _BYTEWISE,
+        nullable=False,
+        server_default="",
+        comment="The described name, else job_name; lists look for its beginning and sort by it.",
+    ),
+    Column(
+        "shown_status",
+        sa.Text,
+        nullable=False,
+        server_default="",
+        comment="The status as shown: the publisher's own word while it holds, else the document's.",
+    ),
+    Column(
+        "train_frame",
+        sa.Text,
+        nullable=False,
+        server_default="",
+        comment="The described trainFrame, else framework.",
+    ),
+    Column(
+        "queue_id", sa.Text, nullable=False, server_default="", comment="The described queueID, or empty."
+    ),
+    Column(
+        "resource_group_id",
+        sa.Text,
+        nullable=False,
+        server_default="",
+        comment="The described resourceGroupID, or empty.",
+    ),
+    Column(
+        "finish_time",
+        _MOMENT,
+        comment="When it finished, as shown: described, else ended_at; null while it has not.",
+    ),
+    Column(
+        "live",
+        sa.Boolean,
+        nullable=False,
+        server_default=sa.true(),
+        comment="Whether no delete has ended it; the indexes of lists keep both kinds apart.",
+    ),
+    # One for each order, and for what a console asks most in the order of creation. By status they also give
+    # all jobs in that order: there are four.
+    sa.Index("jobs_status_created_idx", "region", "live", "job_status", "create_time", "job_id"),
+    sa.Index("jobs_namespace_created_idx", "region", "live", "namespace", "create_time", "job_id"),
+    sa.Index("jobs_user_created_idx", "region", "live", "user_id", "create_time", "job_id"),
+    sa.Index("jobs_account_created_idx", "region", "live", "account_id", "create_time", "job_id"),
+    sa.Index(
+        "jobs_queue_created_idx",
+        "region",
+        "live",
+        "queue_id",
+        "create_time",
+        "job_id",
+        postgresql_where=sa.text("queue_id <> ''"),
+    ),
+    sa.Index(
+        "jobs_finished_idx",
+        "region",
+        "live",
+        sa.text("COALESCE(finish_time, '-infinity'::timestamp with time zone)"),
+        "job_id",
+    ),
+    sa.Index("jobs_changed_idx", "region", "live", "changed_at", "job_id"),
+    sa.Index("jobs_name_idx", "region", "live", "shown_name", "job_id"),
     comment="The view: each job as its events make it, a pure fold of job_events. The newest life only.",
 )
 

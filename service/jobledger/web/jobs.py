@@ -1,9 +1,7 @@
-"""Jobs over REST: what is one now, and what is reported of it."""
+"""What is reported of jobs over REST."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from datetime import tzinfo
 from typing import Final
 
 import msgspec
@@ -11,18 +9,15 @@ from aiohttp import web
 
 from jobledger import errors
 from jobledger.ledger import appender
-from jobledger.model import cwai, event, job, returnobj
+from jobledger.model import cwai, event
 from jobledger.model.principal import Principal, Scope
 from jobledger.model.signal import Signal
 from jobledger.store import engine
 from jobledger.store import jobs as view
-from jobledger.web import body, envelope, parameters, submissions
+from jobledger.web import body, envelope, identity, parameters, submissions
 
 POSITION_HEADER: Final = "X-Ledger-Position"
 """Header of every write's answer: where the event is in the log."""
-
-Identify = Callable[[web.BaseRequest], Principal]
-"""Who makes a request."""
 
 
 class Recorded(msgspec.Struct, frozen=True, kw_only=True, rename=cwai.wire_name):
@@ -36,36 +31,20 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True, rename=cwai.wire_name)
 
 
 class Jobs:
-    """The handlers of ``/v4/cwai/job``; each takes the request and the path's last segment, undecoded."""
+    """The writing handlers; each takes the request and the path's last segment, undecoded."""
 
     def __init__(
         self,
         *,
         appender: appender.Appender,
         pool: engine.ReadPool,
-        identify: Identify,
-        zone: tzinfo,
+        identify: identity.Identify,
         request_limit_bytes: int,
     ) -> None:
         self._appender = appender
         self._pool = pool
         self._identify = identify
-        self._zone = zone
         self._request_limit_bytes = request_limit_bytes
-
-    async def show(self, request: web.BaseRequest, path_id: str) -> web.Response:
-        """GET: the job as it is now; one statement, so of one moment."""
-        self._identify(request).require(Scope.READ)
-        given = parameters.Parameters(request, path_id)
-        job_id, region = given.job_id(), given.region()
-        user_id, account_id = given.header("userID"), given.header("accountID")
-        async with self._pool.connection() as connection:
-            found = await view.with_rank_tables(connection, job_id)
-        if found is None or not found[0].live or found[0].region != region:
-            raise _no_job(job_id, region)
-        shown, rank_tables = found
-        _narrow(shown, user_id=user_id, account_id=account_id)
-        return envelope.success(returnobj.build(shown, rank_tables[-1] if rank_tables else "", self._zone))
 
     async def record(self, request: web.BaseRequest, path_id: str) -> web.Response:
         """POST: record an add; the body is the job."""
@@ -74,8 +53,8 @@ class Jobs:
         given = parameters.Parameters(request, path_id)
         user_id, account_id = given.header("userID"), given.header("accountID")
         posted = submissions.read(await body.read(request, limit_bytes=self._request_limit_bytes))
-        _same_owner("userID", user_id, posted.user_id)
-        _same_owner("accountID", account_id, posted.account_id)
+        identity.same_owner("userID", user_id, posted.user_id)
+        identity.same_owner("accountID", account_id, posted.account_id)
         job_id, region = given.job_id(in_body=posted.job_id), given.region(in_body=posted.region)
         await self._narrow_live(job_id, user_id=user_id, account_id=account_id)
         submission = event.Submission(
@@ -106,7 +85,7 @@ class Jobs:
         except errors.EventConflict as error:
             if error.field != "region":
                 raise
-            raise _no_job(job_id, region) from error
+            raise identity.no_job(job_id, region) from error
 
     async def _append(self, submission: event.Submission, principal: Principal) -> web.Response:
         [outcome] = await self._appender.append([submission], principal)
@@ -127,22 +106,8 @@ class Jobs:
         """
         if not (user_id or account_id):
             return
-        async with self._pool.connection() as connection:
+        async with self._pool.connection(patience_seconds=engine.CALLER_PATIENCE_SECONDS) as connection:
             current = (await view.current(connection, [job_id])).get(job_id)
         if current is not None and current.live:
-            _narrow(current, user_id=user_id, account_id=account_id)
-
-
-def _narrow(found: job.Job, *, user_id: str, account_id: str) -> None:
-    _same_owner("userID", user_id, found.user_id)
-    _same_owner("accountID", account_id, found.account_id)
-
-
-def _same_owner(name: str, given: str, owner: str) -> None:
-    """Refuse if a header names another owner; whose it is, is not told."""
-    if given and owner and given != owner:
-        raise errors.NotPermitted(f"the job is not that of {name} {errors.shown(given)}")
-
-
-def _no_job(job_id: str, region: str) -> errors.NotFound:
-    return errors.NotFound(f"there is no job {errors.shown(job_id)} in region {errors.shown(region)}")
+            identity.same_owner("userID", user_id, current.user_id)
+            identity.same_owner("accountID", account_id, current.account_id)

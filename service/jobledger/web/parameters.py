@@ -7,6 +7,7 @@ id differently from all else.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from typing import Final
 from urllib.parse import parse_qs, unquote
 
@@ -73,6 +74,36 @@ class Parameters:
             errors.InvalidRequest: Two are given.
         """
         return _agreed("uuid", query=self.query("uuid"), body=in_body)
+
+    def names(self) -> Collection[str]:
+        """The names in the query."""
+        return self._query.keys()
+
+    def flag(self, name: str) -> bool:
+        """A query parameter that is true or false; false if it is not given.
+
+        Raises:
+            errors.InvalidRequest: It is something else.
+        """
+        given = self.query(name)
+        if given not in ("", "true", "false"):
+            raise errors.InvalidRequest(f"{name} {errors.shown(given)} is unknown; allowed are true, false")
+        return given == "true"
+
+    def number(self, name: str, *, default: int, smallest: int = 1, largest: int) -> int:
+        """A query parameter that is a whole number.
+
+        Raises:
+            errors.InvalidRequest: It is something else, or too small or large.
+        """
+        given = self.query(name)
+        if not given:
+            return default
+        if not (given.isascii() and given.isdigit() and len(given) <= len(str(largest))):
+            raise errors.InvalidRequest(f"{name} {errors.shown(given)} is no whole number")
+        if not smallest <= int(given) <= largest:
+            raise errors.InvalidRequest(f"{name} is {given}; allowed is from {smallest} to {largest}")
+        return int(given)
 
     def query(self, name: str) -> str:
         """A query parameter.

@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 from aiohttp import web
 
 from jobledger import errors
-from jobledger.web import envelope, health, jobs
+from jobledger.web import envelope, health, jobs, lists, reads
 
 Handler: TypeAlias = Callable[[web.BaseRequest, str], Awaitable[web.StreamResponse]]
 """Takes the request and the segment of its path that varies, undecoded; "" where the path is fixed."""
@@ -24,13 +24,17 @@ JOB: Final = "/v4/cwai/job"
 class Router:
     """Answers every request."""
 
-    def __init__(self, job: jobs.Jobs, state: health.Health) -> None:
+    def __init__(self, job: jobs.Jobs, read: reads.Reads, listed: lists.Lists, state: health.Health) -> None:
         self._fixed: Mapping[str, Methods] = {
-            JOB: {**_reading(job.show), "POST": job.record, "DELETE": job.delete},
+            JOB: {**_reading(read.show), "POST": job.record, "DELETE": job.delete},
+            f"{JOB}s": _reading(listed.query),
             "/healthz": _reading(state.live),
             "/readyz": _reading(state.ready),
         }
-        self._under: Mapping[str, Methods] = {JOB: {**_reading(job.show), "DELETE": job.delete}}
+        one = {**_reading(read.show), "DELETE": job.delete}
+        self._under: Mapping[str, Methods] = {JOB: one}
+        self._named: Mapping[str, Methods] = {f"{JOB}/list": {**one, "POST": listed.search}}
+        self._sub: Mapping[str, Methods] = {"events": _reading(read.history)}
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
         """The answer to a request. Cancellation passes through."""
@@ -50,8 +54,10 @@ class Router:
         if (methods := self._fixed.get(path)) is not None:
             return methods, ""
         parent, _, segment = path.rpartition("/")
-        if (methods := self._under.get(parent)) is not None:
+        if (methods := self._named.get(path, self._under.get(parent))) is not None:
             return methods, segment
+        if (methods := self._sub.get(segment)) is not None and parent.rpartition("/")[0] == JOB:
+            return methods, parent.rpartition("/")[2]
         raise errors.NotFound(f"there is nothing at {errors.shown(path)}")
 
 

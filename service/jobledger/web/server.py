@@ -19,7 +19,7 @@ from aiohttp import web
 from jobledger import logs
 from jobledger.ledger import appender, tail
 from jobledger.store import engine
-from jobledger.web import connection, dressing, health, jobs, routes
+from jobledger.web import connection, dressing, health, identity, jobs, lists, reads, routes
 
 BACKLOG: Final = 1024
 """Connections waiting to be accepted."""
@@ -37,7 +37,7 @@ class WebServer:
         appender: appender.Appender,
         pool: engine.ReadPool,
         tail: tail.Tail,
-        identify: jobs.Identify,
+        identify: identity.Identify,
         zone: tzinfo,
         request_limit_bytes: int,
         cors_origins: Collection[str] = (),
@@ -49,9 +49,10 @@ class WebServer:
                 appender=appender,
                 pool=pool,
                 identify=identify,
-                zone=zone,
                 request_limit_bytes=request_limit_bytes,
             ),
+            reads.Reads(pool=pool, identify=identify, zone=zone),
+            lists.Lists(pool=pool, identify=identify, zone=zone),
             self._health,
         )
         self._server: _Server | None = None

@@ -1,0 +1,41 @@
+"""Who asks, and whose jobs they may see: the gateway's headers narrow, they prove nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from aiohttp import web
+
+from jobledger import errors
+from jobledger.model.principal import Principal
+from jobledger.web import parameters
+
+Identify: TypeAlias = Callable[[web.BaseRequest], Principal]
+"""Who makes a request."""
+
+
+def narrow(given: parameters.Parameters, *, user_id: str, account_id: str) -> None:
+    """Refuse somebody else's job.
+
+    Raises:
+        errors.NotPermitted: A header names another owner.
+    """
+    same_owner("userID", given.header("userID"), user_id)
+    same_owner("accountID", given.header("accountID"), account_id)
+
+
+def same_owner(name: str, given: str, owner: str) -> None:
+    """Refuse if a header names another owner; whose it is, is not told.
+
+    Raises:
+        errors.NotPermitted: It does.
+    """
+    if given and owner and given != owner:
+        raise errors.NotPermitted(f"the job is not that of {name} {errors.shown(given)}")
+
+
+def no_job(job_id: str, region: str, *, at: int | None = None) -> errors.NotFound:
+    """What is said of a job that is not there, or was not."""
+    when = "" if at is None else f" as of position {at}"
+    return errors.NotFound(f"there is no job {errors.shown(job_id)} in region {errors.shown(region)}{when}")

@@ -1,0 +1,157 @@
+"""Lists of jobs: as they are, as they were, page by page of one moment."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from datetime import tzinfo
+from typing import Final
+
+import msgspec
+from aiohttp import web
+
+from jobledger import errors
+from jobledger.ledger import walk
+from jobledger.model import job, jsontext, listing, ranktable, returnobj
+from jobledger.model.principal import Scope
+from jobledger.store import engine, eventlog
+from jobledger.web import body, cursor, envelope, identity, listrequest, parameters
+
+BODY_BYTES: Final = 64 * 1024
+"""A list's request is a few hundred bytes."""
+
+HCCL_BYTES: Final = 8 * 1024 * 1024
+"""Rank tables that are held at a time to count a page's replicas."""
+
+BUILT_CHARACTERS: Final = 64 * 1024
+"""Descriptions that are read between two looks at what else there is to do."""
+
+Shown = returnobj.JobObject | returnobj.EndedJobObject | returnobj.ListedJob | returnobj.EndedListedJob
+
+
+class JobList(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """``returnObj`` of a list."""
+
+    current_count: int
+    total_count: int
+    """How many jobs the list has, on all pages, at its moment."""
+
+    total_page: int
+    results: tuple[Shown, ...]
+    cursor: str
+    """For the next page of the same moment; "" on the last one."""
+
+
+class Lists:
+    """The handlers of ``/v4/cwai/job/list`` and ``/v4/cwai/jobs``."""
+
+    def __init__(self, *, pool: engine.ReadPool, identify: identity.Identify, zone: tzinfo) -> None:
+        self._pool = pool
+        self._identify = identify
+        self._zone = zone
+        self._walks = walk.Walks(pool)
+
+    async def query(self, request: web.BaseRequest, _path_id: str) -> web.Response:
+        """GET: the parameters in the query."""
+        self._identify(request).require(Scope.READ)
+        given = parameters.Parameters(request, "")
+        return await self._answer(given, {name: given.query(name) for name in given.names()})
+
+    async def search(self, request: web.BaseRequest, _path_id: str) -> web.Response:
+        """POST: the parameters in the body, a JSON object."""
+        self._identify(request).require(Scope.READ)
+        given = parameters.Parameters(request, "")
+        text = await body.read(request, limit_bytes=BODY_BYTES)
+        tree = jsontext.read(text, "body") if text.strip() else {}
+        if not isinstance(tree, dict):
+            raise errors.InvalidRequest("the body is no JSON object; send the list's parameters as one")
+        for name in given.names():
+            if name != "regionID":
+                raise errors.InvalidRequest(f"{errors.shown(name)} belongs into the body of a POST")
+        return await self._answer(given, tree)
+
+    async def _answer(self, given: parameters.Parameters, named: Mapping[str, object]) -> web.Response:
+        asked = listrequest.read(named)
+        wanted = listrequest.filter_of(
+            asked,
+            region=given.region(in_body=asked.region_id),
+            only_user=given.header("userID"),
+            only_account=given.header("accountID"),
+            zone=self._zone,
+        )
+        found, page_no = await self._page(asked, wanted, listrequest.order_of(asked))
+        size = asked.page_size
+        further = (
+            cursor.Place(at=found.at, total=found.total, page_no=page_no + 1, after=found.last)
+            if found.last is not None
+            else None
+        )
+        return envelope.success(
+            JobList(
+                current_count=len(found.jobs),
+                total_count=found.total,
+                total_page=-(-found.total // size),
+                results=await self._shown(found.jobs, asked),
+                cursor=cursor.write(further, wanted, listrequest.order_of(asked)) if further else "",
+            )
+        )
+
+    async def _page(
+        self, asked: listrequest.ListRequest, wanted: listing.Filter, order: listing.Order
+    ) -> tuple[walk.Page, int]:
+        limit, offset = asked.page_size, (asked.page_no - 1) * asked.page_size
+        if asked.cursor:
+            place = cursor.read(asked.cursor, wanted, order)
+            if asked.page_no not in (1, place.page_no):
+                raise errors.InvalidRequest(
+                    f"cursor goes on at page {place.page_no}, pageNo is {asked.page_no}; give one of them"
+                )
+            pinned = walk.Walk(wanted=wanted, order=order, at=place.at, expires=not asked.as_of)
+            found = await self._walks.go_on(pinned, after=place.after, limit=limit, total=place.total)
+            return found, place.page_no
+        if asked.as_of:
+            at = await self._walks.at(asked.as_of)
+            then = walk.Walk(wanted=wanted, order=order, at=at, expires=False)
+            found = await self._walks.go_on(then, after=None, offset=offset, limit=limit, total=None)
+            return found, asked.page_no
+        return await self._walks.present(wanted, order, offset=offset, limit=limit), asked.page_no
+
+    async def _shown(self, jobs: Sequence[job.Job], asked: listrequest.ListRequest) -> tuple[Shown, ...]:
+        tables = await self._rank_tables(jobs, whole=asked.detail)
+        shown: list[Shown] = []
+        pending = 0
+        for each in jobs:
+            built = returnobj.build(each, tables.get(each.job_id, ""), self._zone)
+            match asked.detail, asked.include_deleted:
+                case True, True:
+                    shown.append(returnobj.with_delete_time(built, each, self._zone))
+                case True, False:
+                    shown.append(built)
+                case False, True:
+                    shown.append(returnobj.listed_with_delete_time(built, each, self._zone))
+                case _:
+                    shown.append(returnobj.listed(built))
+            pending += len(each.detail or "")
+            if pending > BUILT_CHARACTERS:
+                pending = 0
+                await asyncio.sleep(0)
+        return tuple(shown)
+
+    async def _rank_tables(self, jobs: Sequence[job.Job], *, whole: bool) -> Mapping[str, str]:
+        """The rank table of each job, or as much as says how many servers it has; read bit by bit."""
+        owners: dict[int, str] = {
+            each.signal_positions[-1]: each.job_id for each in jobs if each.hccl_digest is not None
+        }
+        positions = sorted(owners)
+        tables: dict[str, str] = {}
+        while positions:
+            async with self._pool.connection(patience_seconds=engine.CALLER_PATIENCE_SECONDS) as connection:
+                rows = await eventlog.at(connection, positions, size_bytes=HCCL_BYTES)
+            if not rows:
+                break
+            for row in rows:
+                text = row.hccl or ""
+                tables[owners[row.position]] = text if whole else ranktable.count_alone(text)
+            await asyncio.sleep(0)
+            positions = positions[len(rows) :]
+        return tables

@@ -1,0 +1,160 @@
+"""What is read of one job: what it is now, what it was, and every event of it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from datetime import UTC, tzinfo
+from typing import Final
+
+import msgspec
+from aiohttp import web
+
+from jobledger.ledger import past
+from jobledger.model import cwai, event, job, returnobj
+from jobledger.model.principal import Scope
+from jobledger.store import engine, eventlog, history, ledgerinfo, listing
+from jobledger.store import jobs as view
+from jobledger.web import changes, entitytags, envelope, identity, lookups, parameters
+
+INLINE_CHARACTERS: Final = 64 * 1024
+"""Descriptions and rank tables up to which an answer is made on the loop; others must not wait for more."""
+
+HISTORY_PAGE: Final = 500
+"""Events of a job in one answer."""
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True, rename=cwai.wire_name):
+    """One event of a job."""
+
+    uuid: str
+    position: int
+    operator: str
+    job_status: str
+    recorded_at: str
+    """RFC 3339, UTC, to the microsecond."""
+
+    changed: tuple[str, ...]
+    """Names of what is different from the event before; of a life's first event, all that it gives."""
+
+
+class History(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """``returnObj`` of a job's events, in the order of their positions."""
+
+    current_count: int
+    results: tuple[Change, ...]
+    cursor: str
+    """For the next ones; "" at the end."""
+
+
+class Reads:
+    """The reading handlers of ``/v4/cwai/job/{jobID}``."""
+
+    def __init__(self, *, pool: engine.ReadPool, identify: identity.Identify, zone: tzinfo) -> None:
+        self._pool = pool
+        self._identify = identify
+        self._zone = zone
+        self._lookups = lookups.Lookups(pool)
+        self._bodies = entitytags.Bodies()
+
+    async def show(self, request: web.BaseRequest, path_id: str) -> web.Response:
+        """GET: the job as it is now, or was."""
+        self._identify(request).require(Scope.READ)
+        given = parameters.Parameters(request, path_id)
+        job_id, region = given.job_id(), given.region()
+        ended_too, as_of = given.flag("includeDeleted"), given.query("asOf")
+        if as_of:
+            return await self._show_past(request, given, as_of=as_of, ended_too=ended_too)
+        head = await self._lookups.find(job_id)
+        if head is None or head.region != region or not (head.live or ended_too):
+            raise identity.no_job(job_id, region)
+        identity.narrow(given, user_id=head.user_id, account_id=head.account_id)
+        etag = self._tag(head.epoch, head.last_position, ended_too=ended_too)
+        if entitytags.has(request, etag):
+            return web.Response(status=304, headers={"ETag": etag})
+        body = self._bodies.get(etag)
+        if body is None:
+            async with self._pool.connection(patience_seconds=engine.CALLER_PATIENCE_SECONDS) as connection:
+                found = await view.with_rank_tables(connection, job_id)
+            if found is None or found[0].region != region or not (found[0].live or ended_too):
+                raise identity.no_job(job_id, region)
+            shown, rank_tables = found
+            identity.narrow(given, user_id=shown.user_id, account_id=shown.account_id)
+            etag = self._tag(head.epoch, shown.last_position, ended_too=ended_too)
+            body = await self._body(shown, rank_tables, ended_too=ended_too)
+            self._bodies.keep(etag, body)
+        return web.Response(body=body, headers={**envelope.JSON, "ETag": etag})
+
+    async def _show_past(
+        self, request: web.BaseRequest, given: parameters.Parameters, *, as_of: str, ended_too: bool
+    ) -> web.Response:
+        job_id, region = given.job_id(), given.region()
+        async with listing.moment(self._pool) as connection:
+            at = await past.resolve(connection, as_of)
+            shown = (await past.states(connection, [job_id], at)).get(job_id)
+            if shown is None or shown.region != region or not (shown.live or ended_too):
+                raise identity.no_job(job_id, region, at=at)
+            identity.narrow(given, user_id=shown.user_id, account_id=shown.account_id)
+            epoch = (await ledgerinfo.read(connection)).epoch
+            etag = self._tag(epoch, shown.last_position, as_of, ended_too=ended_too)
+            if entitytags.has(request, etag):
+                return web.Response(status=304, headers={"ETag": etag})
+            tables = await eventlog.hccl(connection, shown.signal_positions)
+        body = await self._body(shown, [tables[at] for at in sorted(tables)], ended_too=ended_too)
+        return web.Response(body=body, headers={**envelope.JSON, "ETag": etag})
+
+    def _tag(self, epoch: object, position: int, as_of: str = "", *, ended_too: bool) -> str:
+        return entitytags.tag(str(epoch), position, str(self._zone), as_of, ended_too, "application/json")
+
+    async def _body(self, shown: job.Job, rank_tables: Sequence[str], *, ended_too: bool) -> bytes:
+        def made() -> bytes:
+            built = returnobj.build(shown, rank_tables[-1] if rank_tables else "", self._zone)
+            if ended_too:
+                built = returnobj.with_delete_time(built, shown, self._zone)
+            return envelope.encoded(built)
+
+        size = len(shown.detail or "") + sum(map(len, rank_tables))
+        return made() if size <= INLINE_CHARACTERS else await asyncio.to_thread(made)
+
+    async def history(self, request: web.BaseRequest, path_id: str) -> web.Response:
+        """GET events: what was said of the job, in order."""
+        self._identify(request).require(Scope.READ)
+        given = parameters.Parameters(request, path_id)
+        job_id, region = given.job_id(), given.region()
+        size = given.number("pageSize", default=HISTORY_PAGE, largest=HISTORY_PAGE)
+        after = given.number("cursor", default=0, smallest=0, largest=2**63 - 1)
+        head = await self._lookups.find(job_id)
+        if head is None or head.region != region:
+            raise identity.no_job(job_id, region)
+        identity.narrow(given, user_id=head.user_id, account_id=head.account_id)
+        of = history.Reader(job_id, region, given.header("userID"), given.header("accountID"))
+        async with listing.moment(self._pool) as connection:
+            previous = await history.before(connection, of, up_to=after) if after else None
+            told = changes.Changes(past.recorded_event(previous) if previous is not None else None)
+            results: list[Change] = []
+            more = False
+            async with contextlib.aclosing(past.of_job(connection, of, after=after)) as recorded:
+                async for each in recorded:
+                    if more := len(results) == size:
+                        break
+                    results.append(_change(each, told.next(each)))
+        shown = History(
+            current_count=len(results),
+            results=tuple(results),
+            cursor=str(results[-1].position) if more else "",
+        )
+        return envelope.success(shown)
+
+
+def _change(recorded: event.RecordedEvent, changed: Sequence[str]) -> Change:
+    return Change(
+        uuid=str(recorded.uuid),
+        position=recorded.position,
+        operator=recorded.signal.operator,
+        job_status=recorded.signal.job_status,
+        recorded_at=recorded.recorded_at.astimezone(UTC)
+        .isoformat(timespec="microseconds")
+        .replace("+00:00", "Z"),
+        changed=tuple(changed),
+    )
