@@ -43,6 +43,7 @@ class Follower:
     address: str
     after: str
     lists: bool = False
+    client_id: str = field(default_factory=lambda: str(uuid4()))
     uuids: list[str] = field(default_factory=list[str])
     ends: Counter[str] = field(default_factory=Counter[str])
 
@@ -59,7 +60,7 @@ class Follower:
         async with clusterd.subscriber(self.address, own_connection=True) as client:
             last = self.uuids[-1] if self.uuids else self.after
             where = {"last_seen_uuid": last} if last else {"start_from": "earliest"}
-            call = client.stream(lists=self.lists, **where)
+            call = client.stream(lists=self.lists, client_id=self.client_id, **where)
             while (message := await call.read()) is not clusterd.EOF:
                 signals = message.jobSummarySignals if self.lists else [message]
                 self.uuids += [signal.uuid for signal in signals]

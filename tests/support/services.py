@@ -56,7 +56,9 @@ class Process:
         self.process.send_signal(number)
 
 
-async def started(*, arguments: tuple[str, ...] = (), **variables: str) -> Process:
+async def started(
+    *, arguments: tuple[str, ...] = (), python: str = sys.executable, **variables: str
+) -> Process:
     """Start ``serve`` and wait until it says that it is ready."""
     environment = {
         **os.environ,
@@ -67,7 +69,7 @@ async def started(*, arguments: tuple[str, ...] = (), **variables: str) -> Proce
     }
     ports = ("--grpc-port", "0", "--http-port", "0") if "--grpc-port" not in arguments else ()
     process = await asyncio.create_subprocess_exec(
-        sys.executable,
+        python,
         "-m",
         "jobledger",
         "serve",
@@ -87,9 +89,11 @@ async def started(*, arguments: tuple[str, ...] = (), **variables: str) -> Proce
 
 
 @contextlib.asynccontextmanager
-async def serving(*, arguments: tuple[str, ...] = (), **variables: str) -> AsyncGenerator[Process]:
+async def serving(
+    *, arguments: tuple[str, ...] = (), python: str = sys.executable, **variables: str
+) -> AsyncGenerator[Process]:
     """A process for as long as the block lasts."""
-    process = await started(arguments=arguments, **variables)
+    process = await started(arguments=arguments, python=python, **variables)
     try:
         yield process
     finally:

