@@ -23,14 +23,15 @@ PROTO = Path(__file__).parents[1] / "data" / "clusterd" / "job.proto"
 
 def _generated() -> tuple[Any, Any]:
     """The stock modules, as a client's build makes them."""
-    directory = tempfile.mkdtemp(prefix="clusterd-stubs-")
-    arguments = ["protoc", f"-I{PROTO.parent}", f"--python_out={directory}", f"--grpc_python_out={directory}"]
-    assert protoc.main([*arguments, PROTO.name]) == 0  # pyright: ignore[reportUnknownMemberType]
-    sys.path.insert(0, directory)
-    try:
-        return importlib.import_module("job_pb2"), importlib.import_module("job_pb2_grpc")
-    finally:
-        sys.path.remove(directory)
+    with tempfile.TemporaryDirectory(prefix="clusterd-stubs-") as directory:
+        out = (f"--python_out={directory}", f"--grpc_python_out={directory}")
+        arguments = ["protoc", f"-I{PROTO.parent}", *out, PROTO.name]
+        assert protoc.main(arguments) == 0  # pyright: ignore[reportUnknownMemberType]
+        sys.path.insert(0, directory)
+        try:
+            return importlib.import_module("job_pb2"), importlib.import_module("job_pb2_grpc")
+        finally:
+            sys.path.remove(directory)
 
 
 messages, services = _generated()
