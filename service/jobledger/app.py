@@ -185,6 +185,9 @@ async def running(settings: Settings, dsn: str) -> AsyncGenerator[Service]:
             identify=_identify_request,
             zone=settings.zone,
             request_limit_bytes=settings.request_limit_bytes,
+            reader=common.reader,
+            starts=common.starts,
+            cors_origins=settings.cors_origins,
         )
         loops = [
             following.run(),

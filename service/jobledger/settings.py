@@ -157,6 +157,12 @@ class Settings(BaseSettings):
     page_cache_bytes: Size = 64 * MIB
     """Memory for pages of older events, shared by all subscribers that replay."""
 
+    # REST
+
+    cors_origins: Annotated[tuple[str, ...], NoDecode] = ()
+    """Origins whose pages may call REST from a browser, separated by commas, such as
+    ``https://console.example``; ``*`` for all. Empty: none may."""
+
     # The process
 
     grace_seconds: Seconds = 10.0
@@ -170,9 +176,9 @@ class Settings(BaseSettings):
     """How log lines are written: ``console``, for people, or ``json``, an object a line; the image sets
     ``json``."""
 
-    @field_validator("roles", mode="before")
+    @field_validator("roles", "cors_origins", mode="before")
     @classmethod
-    def _split_roles(cls, value: object) -> object:
+    def _split(cls, value: object) -> object:
         if isinstance(value, str):
             return tuple(role.strip() for role in value.split(",") if role.strip())
         return value

@@ -16,7 +16,7 @@ import aiohttp
 import yarl
 from aiohttp import web
 
-from jobledger.ledger import appender
+from jobledger.ledger import appender, subscription
 from jobledger.model.principal import Principal, Scope
 from jobledger.store import engine
 from jobledger.web import server
@@ -162,6 +162,8 @@ async def serving(
         identify=Callers(scopes).identify,
         zone=ZoneInfo(zone),
         request_limit_bytes=request_limit_bytes,
+        reader=subscription.Reader(tail=ledger.tail, window=ledger.window, pages=ledger.pages),
+        starts=ledger.starts,
         cors_origins=cors_origins,
     )
     port = await running.start("127.0.0.1", 0)

@@ -13,7 +13,7 @@ from uuid import UUID
 
 from jobledger.model import chain, event, selection
 from jobledger.store import eventlog
-from jobledger.wire import delivery, signals
+from jobledger.wire import delivery, eventstream, signals
 
 CHUNK_BYTES: Final = 64 * 1024
 """What is handed to the transport in one go: large enough to be cheap, small enough to let others in."""
@@ -30,6 +30,7 @@ class Kind(Enum):
     SIGNAL = "JobSummarySignal"
     LIST = "JobSummarySignalList"
     LEDGER = "SubscribeResponse"
+    SERVER_SENT = "text/event-stream"
 
 
 class Entry(NamedTuple):
@@ -209,7 +210,19 @@ def _as_ledger_event(each: Entry, frame: bytes) -> bytes:
     return delivery.frame(delivery.ledger_event(frame[delivery.PREFIX_BYTES :]))
 
 
+def _as_server_sent(each: Entry, frame: bytes) -> bytes:
+    if not frame:
+        return eventstream.skipped(each.position, each.uuid)
+    return eventstream.signal(
+        frame[delivery.PREFIX_BYTES :],
+        position=each.position,
+        uuid=each.uuid,
+        recorded_at_ms=each.recorded_at_ms,
+    )
+
+
 _WRAPPERS: Final[dict[Kind, Callable[[Entry, bytes], bytes]]] = {
     Kind.LIST: _as_list,
     Kind.LEDGER: _as_ledger_event,
+    Kind.SERVER_SENT: _as_server_sent,
 }

@@ -36,6 +36,15 @@ class Starts:
             case selection.StartFrom.SNAPSHOT | None:
                 return await self._snapshot(request.filter)
 
+    async def first_uuid(self) -> UUID | None:
+        """The first event that is still kept; None if there is none.
+
+        Raises:
+            errors.DatabaseUnavailable: Postgres is away.
+        """
+        async with self._pool.connection() as connection:
+            return (await ledgerinfo.read(connection)).first_uuid
+
     async def _after(self, uuid: UUID) -> subscription.Start:
         async with self._pool.connection() as connection:
             position = await eventlog.position_of(connection, uuid)

@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 from aiohttp import web
 
 from jobledger import errors
-from jobledger.web import envelope, health, jobs, lists, reads
+from jobledger.web import envelope, events, health, jobs, lists, reads
 
 Handler: TypeAlias = Callable[[web.BaseRequest, str], Awaitable[web.StreamResponse]]
 """Takes the request and the segment of its path that varies, undecoded; "" where the path is fixed."""
@@ -24,10 +24,18 @@ JOB: Final = "/v4/cwai/job"
 class Router:
     """Answers every request."""
 
-    def __init__(self, job: jobs.Jobs, read: reads.Reads, listed: lists.Lists, state: health.Health) -> None:
+    def __init__(
+        self,
+        job: jobs.Jobs,
+        read: reads.Reads,
+        listed: lists.Lists,
+        stream: events.Events,
+        state: health.Health,
+    ) -> None:
         self._fixed: Mapping[str, Methods] = {
             JOB: {**_reading(read.show), "POST": job.record, "DELETE": job.delete},
             f"{JOB}s": _reading(listed.query),
+            "/v4/cwai/events": _reading(stream.follow),
             "/healthz": _reading(state.live),
             "/readyz": _reading(state.ready),
         }

@@ -17,9 +17,9 @@ from typing import Final
 from aiohttp import web
 
 from jobledger import logs
-from jobledger.ledger import appender, tail
+from jobledger.ledger import appender, start, subscription, tail
 from jobledger.store import engine
-from jobledger.web import connection, dressing, health, identity, jobs, lists, reads, routes
+from jobledger.web import connection, dressing, events, health, identity, jobs, lists, reads, routes
 
 BACKLOG: Final = 1024
 """Connections waiting to be accepted."""
@@ -40,10 +40,15 @@ class WebServer:
         identify: identity.Identify,
         zone: tzinfo,
         request_limit_bytes: int,
+        reader: subscription.Reader,
+        starts: start.Starts,
         cors_origins: Collection[str] = (),
     ) -> None:
         self._dressing = dressing.Dressing(cors_origins)
         self._health = health.Health(tail)
+        self._events = events.Events(
+            reader=reader, starts=starts, identify=identify, dress=self._dressing.dress
+        )
         self._router = routes.Router(
             jobs.Jobs(
                 appender=appender,
@@ -53,6 +58,7 @@ class WebServer:
             ),
             reads.Reads(pool=pool, identify=identify, zone=zone),
             lists.Lists(pool=pool, identify=identify, zone=zone),
+            self._events,
             self._health,
         )
         self._server: _Server | None = None
@@ -87,6 +93,7 @@ class WebServer:
         self.set_draining()
         if self._listener is not None:
             self._listener.close()
+        self._events.close()
         if self._server is not None:
             self._server.pre_shutdown()
             # It waits this long for the handlers, and once more for what it cut short.
