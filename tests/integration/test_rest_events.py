@@ -37,7 +37,7 @@ class Said:
     kind: str = "message"
     id: str = ""
     data: str = ""
-    comments: list[str] = field(default_factory=list)
+    comments: list[str] = field(default_factory=list[str])
 
     @property
     def position(self) -> int:

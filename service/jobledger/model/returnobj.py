@@ -71,7 +71,7 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True, rename=cwai.wire_name):
     restart_count: cwai.Int32 = 0
     pod_ip: str = ""
     host_ip: str = ""
-    yaml: msgspec.Raw = EMPTY_YAML
+    yaml: msgspec.Raw = msgspec.field(default_factory=lambda: EMPTY_YAML)
     """A JSON object."""
 
     container_names: tuple[str, ...] = ()

@@ -15,6 +15,15 @@ Identify: TypeAlias = Callable[[web.BaseRequest], Principal]
 """Who makes a request."""
 
 
+def owners(given: parameters.Parameters) -> tuple[str, str]:
+    """The user and the account that the caller's headers name; read before anything is looked up.
+
+    Raises:
+        errors.InvalidRequest: One is malformed or given twice.
+    """
+    return given.header("userID"), given.header("accountID")
+
+
 def narrow(given: parameters.Parameters, *, user_id: str, account_id: str) -> None:
     """Refuse somebody else's job.
 

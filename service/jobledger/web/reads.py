@@ -63,6 +63,7 @@ class Reads:
         self._identify(request).require(Scope.READ)
         given = parameters.Parameters(request, path_id)
         job_id, region = given.job_id(), given.region()
+        identity.owners(given)
         ended_too, as_of = given.flag("includeDeleted"), given.query("asOf")
         if as_of:
             return await self._show_past(request, given, as_of=as_of, ended_too=ended_too)
@@ -122,13 +123,14 @@ class Reads:
         self._identify(request).require(Scope.READ)
         given = parameters.Parameters(request, path_id)
         job_id, region = given.job_id(), given.region()
+        user_id, account_id = identity.owners(given)
         size = given.number("pageSize", default=HISTORY_PAGE, largest=HISTORY_PAGE)
         after = given.number("cursor", default=0, smallest=0, largest=2**63 - 1)
         head = await self._lookups.find(job_id)
         if head is None or head.region != region:
             raise identity.no_job(job_id, region)
         identity.narrow(given, user_id=head.user_id, account_id=head.account_id)
-        of = history.Reader(job_id, region, given.header("userID"), given.header("accountID"))
+        of = history.Reader(job_id, region, user_id, account_id)
         async with listing.moment(self._pool) as connection:
             previous = await history.before(connection, of, up_to=after) if after else None
             told = changes.Changes(past.recorded_event(previous) if previous is not None else None)

@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 from aiohttp import web
 
 from jobledger import errors
-from jobledger.web import envelope, events, health, jobs, lists, reads
+from jobledger.web import envelope, events, health, jobs, lists, openapi, reads
 
 Handler: TypeAlias = Callable[[web.BaseRequest, str], Awaitable[web.StreamResponse]]
 """Takes the request and the segment of its path that varies, undecoded; "" where the path is fixed."""
@@ -36,6 +36,7 @@ class Router:
             JOB: {**_reading(read.show), "POST": job.record, "DELETE": job.delete},
             f"{JOB}s": _reading(listed.query),
             "/v4/cwai/events": _reading(stream.follow),
+            "/openapi.json": _reading(openapi.Document().show),
             "/healthz": _reading(state.live),
             "/readyz": _reading(state.ready),
         }
