@@ -36,7 +36,11 @@ FAILURES = (grpclib.GRPCError, exceptions.StreamTerminatedError, exceptions.Prot
 
 
 class Lost(Exception):
-    """The connection is gone, or the service asks to come back: try again. Never reaches a caller."""
+    """The connection is gone: try again. Never reaches a caller."""
+
+
+class AskedBack(Lost):
+    """The service is there and asks to come back; so it is worth another try even if it never did better."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +92,13 @@ class Backoff:
         self.longest = FIRST_WAIT_SECONDS
 
 
+def never_there(address: Address, lost: Lost) -> errors.ServerUnreachable:
+    """What a connection lost before any answer means: whatever listens there is no JobLedger."""
+    return errors.ServerUnreachable(
+        str(address), f"it ends the connection ({lost}); is this the gRPC port, and not the one of REST?"
+    )
+
+
 async def start(stream: grpclib.client.Stream[Any, Any], address: Address) -> None:
     """Connects and opens the call.
 
@@ -115,7 +126,7 @@ def raise_for(error: Exception, stream: grpclib.client.Stream[Any, Any], address
     """
     match error:
         case grpclib.GRPCError() if _worth_another_try(error, stream):
-            raise Lost(error.message or "it is unavailable") from error
+            raise AskedBack(error.message or "it is unavailable") from error
         case grpclib.GRPCError():
             raise errors.ServerRefused(
                 error.message or f"the service answered {error.status.name}",

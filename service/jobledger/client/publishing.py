@@ -36,6 +36,10 @@ IN_FLIGHT_BATCHES = 8
 PATIENCE_SECONDS = 60.0
 """How long to go on trying without a single answer: longer than a restart, shorter than anybody waits."""
 
+UNANSWERED_TRIES = 3
+"""Connections that may be lost before any answer: a restart, while there was nothing to publish yet, costs
+one or two; what is no JobLedger ends every one."""
+
 
 OnOutcomes = Callable[[batches.Batch, Sequence[batches.Outcome]], None]
 """Takes a batch and what became of its events, in their order."""
@@ -121,22 +125,28 @@ class _Publisher:
         backoff = connection.Backoff()
         loop = asyncio.get_running_loop()
         deadline = loop.time() + PATIENCE_SECONDS
-        connected = False
+        there, losses = False, 0
         while True:
             self._answered = False
             try:
                 await self._converse(address)
-            except connection.Lost as lost:
-                connected = True
+            except connection.AskedBack as lost:
+                there = True
                 problem = errors.ServerUnreachable(str(address), str(lost))
+            except connection.Lost as lost:
+                problem = errors.ServerUnreachable(str(address), str(lost))
+                losses += 1
+                if losses == UNANSWERED_TRIES and not (there or self._answered):
+                    raise connection.never_there(address, lost) from lost
             except errors.ServerUnreachable as unreachable:
                 problem = unreachable
             else:
                 return
             if self._answered:
+                there = True
                 backoff.reset()
                 deadline = loop.time() + PATIENCE_SECONDS
-            if not connected or loop.time() > deadline:
+            if not (there or losses) or loop.time() > deadline:
                 raise problem
             log.info("%s; trying again", problem)
             await backoff.wait()

@@ -63,20 +63,25 @@ async def follow(
     """
     standing = _Standing(after=after, epoch=epoch, start_from=start_from)
     backoff = connection.Backoff()
-    connected = False
+    problem = ""
     while True:
         try:
             async with contextlib.aclosing(_connected(address, standing, only)) as stream:
                 async for message in stream:
-                    connected = True
                     backoff.reset()
                     yield message
+        except connection.AskedBack as lost:
+            problem = str(lost)
         except connection.Lost as lost:
-            log.info("%s: %s; resuming after %s", address, lost, standing.after or "the start")
+            if not standing.began:
+                raise connection.never_there(address, lost) from lost
+            problem = str(lost)
         except errors.ServerUnreachable as unreachable:
-            if not connected:
+            if not standing.began:
                 raise
-            log.info("%s; resuming after %s", unreachable, standing.after or "the start")
+            problem = str(unreachable)
+        where = f"after {standing.after}" if standing.after else "where it began"
+        log.info("%s: %s; resuming %s", address, problem, where)
         await backoff.wait()
 
 
@@ -91,11 +96,15 @@ class _Standing:
     """The ledger epoch under which it was received."""
 
     start_from: selection.StartFrom
+    began: bool = False
+    """Whether the service ever opened the stream: only then is it worth to come back to."""
+
     seen: event.Position = continuity.BEFORE_FIRST
     """Events up to here are not handed over again; used while there is no uuid to resume after."""
 
     def opened(self, start: event.Position | None) -> None:
-        """A stream from the latest event has begun: whatever follows must not be lost, uuid or not."""
+        """A stream has begun; of one from the latest event nothing may be lost from now on, uuid or not."""
+        self.began = True
         if start is not None and not self.after and self.start_from is selection.StartFrom.LATEST:
             self._settle(start)
 
