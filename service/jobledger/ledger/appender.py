@@ -100,6 +100,21 @@ class Appender:
         self._arrived = asyncio.Event()
         self._closing = False
         self._connection: engine.Own | None = None
+        self.events = 0
+        """Events that it committed."""
+
+        self.batches = 0
+        """Transactions in which it did so."""
+
+    @property
+    def queued_events(self) -> int:
+        """Events that wait."""
+        return self._queued_events
+
+    @property
+    def queued_bytes(self) -> int:
+        """About what they take."""
+        return self._queued_bytes
 
     async def append(
         self, submissions: Sequence[event.Submission | errors.EventError], principal: Principal
@@ -232,6 +247,8 @@ class Appender:
             outcomes, head = await self._attempt_afresh(drafts)
         except _OutcomeUnknown as lost:
             outcomes, head = await self._resolve(drafts, lost)
+        self.batches += 1
+        self.events += sum(isinstance(each, event.Receipt) and not each.duplicate for each in outcomes)
         self._on_commit(head)
         return outcomes
 

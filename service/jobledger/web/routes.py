@@ -5,13 +5,14 @@ Not the framework's router: it answers 404 and 405 as text, and job ids may hold
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, TypeAlias
 
 from aiohttp import web
 
 from jobledger import errors
-from jobledger.web import envelope, events, health, jobs, lists, openapi, reads
+from jobledger.web import envelope, events, health, jobs, lists, metrics, openapi, reads
 
 Handler: TypeAlias = Callable[[web.BaseRequest, str], Awaitable[web.StreamResponse]]
 """Takes the request and the segment of its path that varies, undecoded; "" where the path is fixed."""
@@ -26,17 +27,21 @@ class Router:
 
     def __init__(
         self,
+        *,
         job: jobs.Jobs,
         read: reads.Reads,
         listed: lists.Lists,
         stream: events.Events,
         state: health.Health,
+        measured: metrics.Metrics,
     ) -> None:
+        self._metrics = measured
         self._fixed: Mapping[str, Methods] = {
             JOB: {**_reading(read.show), "POST": job.record, "DELETE": job.delete},
             f"{JOB}s": _reading(listed.query),
             "/v4/cwai/events": _reading(stream.follow),
             "/openapi.json": _reading(openapi.Document().show),
+            "/metrics": _reading(measured.show),
             "/healthz": _reading(state.live),
             "/readyz": _reading(state.ready),
         }
@@ -48,8 +53,10 @@ class Router:
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
         """The answer to a request. Cancellation passes through."""
         problem = envelope.wants_problem(request)
+        began = time.perf_counter()
+        route = "none"
         try:
-            methods, segment = self._find(request.rel_url.raw_path)
+            methods, segment, route = self._find(request.rel_url.raw_path)
             if request.method == "OPTIONS":
                 return web.Response(headers={"Allow": ", ".join(_allowed(methods))})
             return await _handler(methods, request)(request, segment)
@@ -58,15 +65,18 @@ class Router:
             return envelope.failure(errors.InvalidRequest("the connection was lost"))
         except Exception as error:  # noqa: BLE001 - the outermost: every failure has its envelope
             return envelope.failure(error, problem=problem)
+        finally:
+            self._metrics.took(route, request.method, time.perf_counter() - began)
 
-    def _find(self, path: str) -> tuple[Methods, str]:
+    def _find(self, path: str) -> tuple[Methods, str, str]:
+        """Methods, the segment that varies, and the route as metrics call it."""
         if (methods := self._fixed.get(path)) is not None:
-            return methods, ""
+            return methods, "", path
         parent, _, segment = path.rpartition("/")
         if (methods := self._named.get(path, self._under.get(parent))) is not None:
-            return methods, segment
+            return methods, segment, f"{parent}/{{jobID}}" if path not in self._named else path
         if (methods := self._sub.get(segment)) is not None and parent.rpartition("/")[0] == JOB:
-            return methods, parent.rpartition("/")[2]
+            return methods, parent.rpartition("/")[2], f"{JOB}/{{jobID}}/{segment}"
         raise errors.NotFound(f"there is nothing at {errors.shown(path)}")
 
 

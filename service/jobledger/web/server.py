@@ -19,7 +19,7 @@ from aiohttp import web
 from jobledger import logs
 from jobledger.ledger import appender, start, subscription, tail
 from jobledger.store import engine
-from jobledger.web import connection, dressing, events, health, identity, jobs, lists, reads, routes
+from jobledger.web import connection, dressing, events, health, identity, jobs, lists, metrics, reads, routes
 
 BACKLOG: Final = 1024
 """Connections waiting to be accepted."""
@@ -50,16 +50,19 @@ class WebServer:
             reader=reader, starts=starts, identify=identify, dress=self._dressing.dress
         )
         self._router = routes.Router(
-            jobs.Jobs(
+            job=jobs.Jobs(
                 appender=appender,
                 pool=pool,
                 identify=identify,
                 request_limit_bytes=request_limit_bytes,
             ),
-            reads.Reads(pool=pool, identify=identify, zone=zone),
-            lists.Lists(pool=pool, identify=identify, zone=zone),
-            self._events,
-            self._health,
+            read=reads.Reads(pool=pool, identify=identify, zone=zone),
+            listed=lists.Lists(pool=pool, identify=identify, zone=zone),
+            stream=self._events,
+            state=self._health,
+            measured=metrics.Metrics(
+                appending=appender, following=tail, streams=lambda: self._events.streams
+            ),
         )
         self._server: _Server | None = None
         self._listener: asyncio.Server | None = None

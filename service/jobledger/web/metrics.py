@@ -1,0 +1,87 @@
+"""``/metrics``: what the process counts and how it stands, for Prometheus.
+
+Numbers are read when they are asked for, from whoever has them; only requests are timed here. Labels are
+routes and errorCodes, never ids: a job's name in a label would be a series of its own for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+import prometheus_client
+from aiohttp import web
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from jobledger.ledger import appender, tail
+
+DURATIONS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+"""Seconds; a get takes one millisecond, a list of the past up to three seconds."""
+
+
+class Metrics:
+    """Counts requests, and answers ``/metrics``."""
+
+    def __init__(
+        self, *, appending: appender.Appender, following: tail.Tail, streams: Callable[[], int]
+    ) -> None:
+        self._registry = prometheus_client.CollectorRegistry()
+        self._registry.register(_Ledger(appending, following, streams))
+        self._seconds = prometheus_client.Histogram(
+            "jobledger_http_request_seconds",
+            "Time from a request's head to its answer.",
+            ("route", "method"),
+            buckets=DURATIONS,
+            registry=self._registry,
+        )
+
+    def took(self, route: str, method: str, seconds: float) -> None:
+        """Count a request."""
+        self._seconds.labels(route, method).observe(seconds)
+
+    async def show(self, _request: web.BaseRequest, _path_id: str) -> web.Response:
+        """GET: everything, in Prometheus' text format."""
+        return web.Response(
+            body=prometheus_client.generate_latest(self._registry),
+            headers={"Content-Type": prometheus_client.CONTENT_TYPE_LATEST},
+        )
+
+
+class _Ledger(Collector):
+    """The ledger's numbers at the moment of a look."""
+
+    def __init__(
+        self, appending: appender.Appender, following: tail.Tail, streams: Callable[[], int]
+    ) -> None:
+        self._appending = appending
+        self._following = following
+        self._streams = streams
+
+    def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
+        """Every number."""
+        counters: Mapping[str, tuple[str, float]] = {
+            "jobledger_appended_events": ("Events that this process committed.", self._appending.events),
+            "jobledger_append_batches": (
+                "Transactions in which it did so; events through batches is the batch size.",
+                self._appending.batches,
+            ),
+        }
+        gauges: Mapping[str, tuple[str, float]] = {
+            "jobledger_append_queue_events": ("Events that wait.", self._appending.queued_events),
+            "jobledger_append_queue_bytes": ("Their size.", self._appending.queued_bytes),
+            "jobledger_head_position": ("The log's end as this process has read it.", self._following.head),
+            "jobledger_tail_lag_seconds": (
+                "How long ago the log was last followed to its end.",
+                self._following.behind_seconds,
+            ),
+            "jobledger_data_loss": (
+                "1 while a position is missing from the log.",
+                float(self._following.loss is not None),
+            ),
+            "jobledger_sse_streams": ("Open streams of server-sent events.", self._streams()),
+        }
+        for name, (said, value) in counters.items():
+            yield CounterMetricFamily(name, said, value=value)
+        for name, (said, value) in gauges.items():
+            yield GaugeMetricFamily(name, said, value=value)

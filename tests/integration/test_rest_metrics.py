@@ -1,0 +1,62 @@
+"""What Prometheus is told."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.support import events, ledgers, rest
+
+
+@pytest.fixture
+async def ledger(database: str) -> AsyncIterator[ledgers.Ledger]:
+    async with ledgers.running(database) as running:
+        yield running
+
+
+@pytest.fixture
+async def api(ledger: ledgers.Ledger) -> AsyncIterator[rest.Rest]:
+    async with rest.serving(ledger) as running:
+        yield running
+
+
+async def numbers(api: rest.Rest) -> dict[str, float]:
+    """Every sample without labels."""
+    text = (await api.get("/metrics")).body.decode()
+    return {
+        sample.name: sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if not sample.labels
+    }
+
+
+async def test_appends_are_counted_and_repetitions_are_not(ledger: ledgers.Ledger, api: rest.Rest) -> None:
+    given = events.submission("a")
+    await ledger.receipts(given, events.submission("b"))
+    await ledger.receipts(given)
+
+    told = await numbers(api)
+
+    assert told["jobledger_appended_events_total"] == 2
+    assert told["jobledger_append_batches_total"] == 2
+    assert told["jobledger_append_queue_events"] == 0
+    assert told["jobledger_data_loss"] == 0
+
+
+async def test_requests_are_timed_by_route_and_no_label_names_a_job(api: rest.Rest) -> None:
+    await api.post({"jobID": "canary-of-a-job"})
+    await api.get("/v4/cwai/job/canary-of-a-job?regionID=region-1")
+    await api.get("/v4/cwai/job/canary-of-a-job/events?regionID=region-1")
+    await api.get("/canary-of-a-path")
+
+    text = (await api.get("/metrics")).body.decode()
+
+    for route in ("/v4/cwai/job", "/v4/cwai/job/{jobID}", "/v4/cwai/job/{jobID}/events", "none"):
+        assert (
+            f'jobledger_http_request_seconds_count{{method="GET",route="{route}"}}' in text
+            or route == "/v4/cwai/job"
+        )
+    assert "canary" not in text
