@@ -169,6 +169,12 @@ def test_urls_are_cleaned_in_every_other_text() -> None:
     }
 
 
+def test_a_secret_that_looks_like_a_flag_is_hidden() -> None:
+    given = {"command": ["--hf-token", "-abcKEY0def", "--password", "-myToken", "--port", "80"]}
+
+    assert masked(given) == {"command": ["--hf-token", "******", "--password", "******", "--port", "80"]}
+
+
 def everywhere(any_text: str, word: str) -> dict[str, object]:
     """A description with a secret in every place that may hold one."""
     output = {

@@ -61,8 +61,9 @@ def _items(items: list[jsontext.Tree], depth: int) -> list[jsontext.Tree]:
     for item in items:
         is_text = isinstance(item, str)
         is_flag = is_text and secrecy.is_secret_flag(item)
-        # Two secret flags in a row: the first had no value, the second's is still to come.
-        if after_flag and not is_flag and not (is_text and secrecy.is_long_option(item)):
+        # Two long options in a row: the first had no value, the second's is still to come. A single dash is no
+        # proof of a flag: a secret may begin with one.
+        if after_flag and not (is_text and secrecy.is_long_option(item)):
             result.append(_hidden(item))
         else:
             result.append(_text(item, depth, argument=True) if is_text else _tree(item, depth))
