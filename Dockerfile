@@ -25,11 +25,11 @@ RUN /opt/jobledger/bin/pip wheel --quiet --no-deps --wheel-dir /wheel . \
     && /opt/jobledger/bin/pip uninstall --quiet --yes pip
 
 FROM ${PYTHON_IMAGE}
-# A number, so that Kubernetes' runAsNonRoot can tell. The directory is where compose puts the password: a
-# new volume takes over its owner.
+# A number, so that Kubernetes' runAsNonRoot can tell. The directories are where compose puts passwords: a new
+# volume takes over its owner.
 RUN groupadd --gid 10001 jobledger \
     && useradd --uid 10001 --gid 10001 --no-create-home --home-dir /nonexistent --shell /usr/sbin/nologin jobledger \
-    && install -d -o 10001 -g 10001 -m 0755 /run/jobledger
+    && install -d -o 10001 -g 10001 -m 0755 /run/jobledger/owner /run/jobledger/app
 COPY --from=build /opt/jobledger /opt/jobledger
 ENV PATH=/opt/jobledger/bin:$PATH \
     PYTHONDONTWRITEBYTECODE=1 \

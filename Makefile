@@ -62,6 +62,7 @@ layers: .venv/installed-dev
 
 generated: .venv/installed-dev
 	proto/generate --check
+	$(BIN)/python docs/list-settings --check
 
 proto: .venv/installed-dev
 	proto/generate

@@ -13,6 +13,7 @@ import subprocess
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 ROOT = Path(__file__).parents[2]
 
@@ -95,11 +96,12 @@ class Project:
         """Where REST is."""
         return f"http://127.0.0.1:{self.http_port}"
 
-    def compose(self, *arguments: str, check: bool = True) -> str:
-        """Run a command of compose."""
+    def compose(self, *arguments: str, overrides: Sequence[Path] = (), check: bool = True) -> str:
+        """Run a command of compose, with more files that change what docker-compose.yml says."""
         # Not a developer's own .env: it must not decide what is tested.
         settings = ("--env-file", str(ROOT / ".env.example"))
-        command = (*compose_command(), *settings, "--project-name", self.name, *arguments)
+        files = [f"--file={file}" for file in (ROOT / "docker-compose.yml", *overrides)]
+        command = (*compose_command(), *files, *settings, "--project-name", self.name, *arguments)
         return _run(*command, environment=self.environment, check=check).stdout
 
     def containers(self, service: str) -> list[str]:
@@ -116,6 +118,28 @@ class Project:
         [postgres] = self.containers("postgres")
         command = ("psql", "-U", "jobledger", "-At", "-F", "|", "-c", sql)
         return [row.split("|") for row in _run("docker", "exec", postgres, *command).stdout.splitlines()]
+
+    def dump(self, file: Path) -> None:
+        """What docs/operations.md says to do for a backup."""
+        with file.open("wb") as output:
+            self._in_postgres(
+                "pg_dump", "--username", "jobledger", "--format", "custom", "jobledger", output=output
+            )
+
+    def restore(self, file: Path) -> None:
+        """What docs/operations.md says to do with it."""
+        command = ("pg_restore", "--username", "jobledger", "--dbname", "jobledger", "--exit-on-error")
+        with file.open("rb") as given:
+            self._in_postgres(*command, given=given)
+
+    def _in_postgres(
+        self,
+        *command: str,
+        given: IO[bytes] | int = subprocess.DEVNULL,
+        output: IO[bytes] | int = subprocess.DEVNULL,
+    ) -> None:
+        [postgres] = self.containers("postgres")
+        subprocess.run(["docker", "exec", "-i", postgres, *command], stdin=given, stdout=output, check=True)
 
     def ready(self) -> int:
         """How many replicas are ready, by what each says itself."""
