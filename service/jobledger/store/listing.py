@@ -1,7 +1,7 @@
 """Lists of jobs: pages of the view in an order, by the indexes of migration 0004.
 
 A list is a union of branches, each an equality on what an index begins with, so that every branch comes
-sorted out of its index and Postgres merges them, reading no more than the page::
+sorted out of its index, cut to the page; at most eight pages are then sorted into one::
 
     region, live, job_status ─▶ create_time, job_id     all in order of creation: one branch a status
     region, live, namespace … ─▶ create_time, job_id    ended jobs too: twice as many branches
@@ -145,8 +145,11 @@ def select(
         place = f"coalesce({given}::timestamptz, '-infinity')" if _by_time(order) else f"{given}::{kind}"
         sign = "<" if order.descending else ">"
         where += f" and ({key}, job_id) {sign} ({place}, {_argument(arguments, job_id)}::text)"
+    # Cut branch by branch: Postgres does not merge a union whose columns have a collation of their own.
+    most = _argument(arguments, offset + limit)
     branches = [
-        f"select *, {key} as sorted_by from jobs where {where} and {branch}"  # noqa: S608 - our own names
+        f"(select *, {key} as sorted_by from jobs where {where} and {branch}"  # noqa: S608 - our own names
+        f" order by {key} {direction}, job_id {direction} limit {most})"
         for branch in _branches(wanted, order, arguments)
     ]
     statement = (
