@@ -1,0 +1,227 @@
+"""REST: a job by id against aiohttp's hello, 304, and pages of a list of many jobs.
+
+    python benchmarks/rest.py [--jobs 1000000] [--seconds 5]
+
+Starts the service on an embedded Postgres of its own; jobs are made by SQL, one event each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import itertools
+import json
+import multiprocessing
+import time
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import aiohttp
+import asyncpg
+import harness
+from aiohttp import web
+
+CONNECTIONS: Final = 64
+LIST_CONNECTIONS: Final = 2
+PAGE: Final = 100
+REGION: Final = "r"
+
+EVENTS = """
+    insert into job_events
+    select n, gen_random_uuid(), 'job-' || lpad(n::text, 8, '0'), 'add',
+           (array['pending','running','complete','failed'])[1 + n % 4],
+           'train-' || n, 'ns-' || n % 50, 'pytorch', t, null, 0, 1, '', '', '', 'r',
+           'account-' || n % 100, 'user-' || n % 1000, 'benchmark', null,
+           '{"queueID":"q-' || n % 20 || '"}', '\\x', sha256(n::text::bytea), 100,
+           null, null, t, sha256(n::text::bytea)
+    from generate_series(1, $1) as n,
+         lateral (select timestamptz '2024-01-01' + n * interval '1 second' as t) as made
+"""
+JOBS = """
+    insert into jobs
+    select job_id, region, account_id, user_id, job_name, namespace, framework, job_status, job_time,
+           null, 0, 1, '', '', '', null, detail, job_time,
+           case when job_status in ('complete','failed') then job_time end,
+           1, position, uuid, recorded_at, null, array[position], job_name,
+           initcap(job_status), framework, detail::jsonb ->> 'queueID', '',
+           case when job_status in ('complete','failed') then job_time end, true
+    from job_events
+"""
+
+
+async def fill(dsn: str, jobs: int) -> None:
+    """Make jobs, and vacuum as autovacuum would have."""
+    connection = await asyncpg.connect(dsn)
+    for statement, arguments in ((EVENTS, (jobs,)), (JOBS, ()), ("vacuum analyze", ())):
+        await connection.execute(statement, *arguments)
+    await connection.close()
+
+
+def serve_hello(port: multiprocessing.Queue[int]) -> None:
+    """What aiohttp itself can do on this machine, in a process of its own as the service is."""
+
+    async def hello(_: web.BaseRequest) -> web.Response:
+        return web.Response(text="hello")
+
+    async def run() -> None:
+        server = await asyncio.get_running_loop().create_server(web.Server(hello), "127.0.0.1", 0)
+        port.put(server.sockets[0].getsockname()[1])
+        await server.serve_forever()
+
+    asyncio.run(run())
+
+
+async def rate(port: int, request: Callable[[int], bytes], seconds: float) -> float:
+    """Answers a second over raw keep-alive connections: a client that costs less than the server."""
+    ends = time.perf_counter() + seconds
+    counts = [0] * CONNECTIONS
+
+    async def ask(number: int) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        for nth in itertools.count(number, CONNECTIONS):
+            if time.perf_counter() > ends:
+                break
+            writer.write(request(nth))
+            head = await reader.readuntil(b"\r\n\r\n")
+            length = head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0]
+            if length:
+                await reader.readexactly(int(length))
+            counts[number] += 1
+        writer.close()
+
+    await asyncio.gather(*map(ask, range(CONNECTIONS)))
+    return sum(counts) / seconds
+
+
+async def latencies(ask: Callable[[int], Awaitable[None]], seconds: float) -> list[float]:
+    """Milliseconds of requests on a few connections."""
+    taken: list[float] = []
+    ends = time.perf_counter() + seconds
+
+    async def run(number: int) -> None:
+        for nth in itertools.count(number, LIST_CONNECTIONS):
+            began = time.perf_counter()
+            if began > ends:
+                return
+            await ask(nth)
+            taken.append((time.perf_counter() - began) * 1000)
+
+    await asyncio.gather(*map(run, range(LIST_CONNECTIONS)))
+    return taken
+
+
+def get(target: str, headers: str = "") -> bytes:
+    """A request as bytes."""
+    return f"GET {target} HTTP/1.1\r\nHost: x\r\n{headers}\r\n".encode()
+
+
+async def by_id(http: int, jobs: int, seconds: float) -> None:
+    """A job by id, 304, and hello, in turns."""
+    port: multiprocessing.Queue[int] = multiprocessing.Queue()
+    process = multiprocessing.Process(target=serve_hello, args=(port,), daemon=True)
+    process.start()
+    hello = await asyncio.to_thread(port.get)
+
+    def target(nth: int) -> str:
+        return f"/v4/cwai/job/job-{1 + nth * 7919 % jobs:08}?regionID={REGION}"
+
+    etag = ""
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(f"http://127.0.0.1:{http}{target(0)}") as answer,
+    ):
+        etag = answer.headers["ETag"]
+    plain = await rate(hello, lambda _: get("/"), seconds)
+    rows = {
+        "aiohttp's hello": plain,
+        "job by id, another each time": await rate(http, lambda nth: get(target(nth)), seconds),
+        "job by id, of 1,000": await rate(http, lambda nth: get(target(nth % 1000)), seconds),
+        "304": await rate(http, lambda _: get(target(0), f"If-None-Match: {etag}\r\n"), seconds),
+    }
+    for name, each in rows.items():
+        print(f"| {name} | {each:,.0f}/s | {each / plain:.2f} |")
+    process.kill()
+
+
+async def lists(http: int, jobs: int, seconds: float) -> None:
+    """Pages of a list."""
+    async with aiohttp.ClientSession() as session:
+
+        async def search(**asked: object) -> dict[str, object]:
+            body = {"regionID": REGION, "pageSize": PAGE, **asked}
+            url = f"http://127.0.0.1:{http}/v4/cwai/job/list"
+            async with session.post(url, json=body) as answer:
+                found = json.loads(await answer.read())
+            if "returnObj" not in found:
+                return {"message": found["message"]}
+            return found["returnObj"]
+
+        lists: list[dict[str, object]] = [
+            {"sort": "created"},
+            {"sort": "finished"},
+            {"sort": "changed"},
+            {"sort": "name", "isDesc": False},
+            {"status": "Running"},
+            {"namespace": "ns-7"},
+            {"userID": "user-7"},
+            {"accountID": "account-7"},
+            {"queueID": "q-7"},
+            {"includeDeleted": True},
+            {"name": "train-77"},
+            {"trainFrame": "none"},
+        ]
+        for asked in lists:
+            began = time.perf_counter()
+            first = await search(**asked)
+            counted = (time.perf_counter() - began) * 1000
+            if "message" in first:
+                print(f"| {asked} | {counted:.0f} ms: {first['message']} | | |")
+                continue
+
+            async def page(_: int, asked: dict[str, object] = asked) -> None:
+                await search(**asked)
+
+            taken = await latencies(page, seconds)
+            print(
+                f"| {asked} | {counted:.0f} ms | {harness.percentile(taken, 50):.1f} ms |"
+                f" {harness.percentile(taken, 99):.1f} ms |"
+            )
+        for at in (jobs - 1000, jobs // 2):
+            began = time.perf_counter()
+            await search(asOf=str(at))
+            print(f"| list as of {at} | {(time.perf_counter() - began) * 1000:.0f} ms | | |")
+        url = f"http://127.0.0.1:{http}/v4/cwai/job/job-00000007?regionID={REGION}&asOf={jobs // 2}"
+
+        async def past(_: int) -> None:
+            async with session.get(url) as answer:
+                await answer.read()
+
+        taken = await latencies(past, seconds)
+        print(
+            f"| job as of {jobs // 2} | | {harness.percentile(taken, 50):.1f} ms |"
+            f" {harness.percentile(taken, 99):.1f} ms |"
+        )
+
+
+async def main() -> None:
+    """Measure all of it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--jobs", type=int, default=1_000_000)
+    parser.add_argument("--seconds", type=float, default=5.0)
+    given = parser.parse_args()
+    print(harness.machine())
+    async with contextlib.AsyncExitStack() as stack:
+        service = await stack.enter_async_context(harness.serving())
+        began = time.perf_counter()
+        await fill(service.postgres, given.jobs)
+        print(f"{given.jobs} jobs made in {time.perf_counter() - began:.0f} s\n")
+        http = int(service.http.rpartition(":")[2])
+        print("| at 64 connections | rate | of hello |\n|---|---|---|")
+        await by_id(http, given.jobs, given.seconds)
+        print("\n| list, 2 connections | first, counted | page p50 | p99 |\n|---|---|---|---|")
+        await lists(http, given.jobs, given.seconds)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
