@@ -61,7 +61,7 @@ def _items(items: list[jsontext.Tree], depth: int) -> list[jsontext.Tree]:
     for item in items:
         is_text = isinstance(item, str)
         is_flag = is_text and secrecy.is_secret_flag(item)
-        # Two long options in a row: the first had no value, the second's is still to come. A single dash is no
+        # Two long options in a row: the first had no value, the second's is still to come. One dash is no
         # proof of a flag: a secret may begin with one.
         if after_flag and not (is_text and secrecy.is_long_option(item)):
             result.append(_hidden(item))
