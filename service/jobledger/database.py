@@ -52,12 +52,33 @@ async def provided(settings: Settings) -> AsyncGenerator[Database]:
         yield Database(dsn=dsn, owner=owner, people=dsn, private=False)
         return
     async with embedded.running(settings.data_dir, binaries=settings.postgres_binaries) as server:
-        yield Database(
-            dsn=roles.as_role(server.dsn, roles.APPLICATION),
-            owner=server.dsn,
-            people=roles.as_role(server.dsn, roles.AUDITOR),
-            private=True,
-        )
+        yield _private(server.dsn)
+
+
+@contextlib.asynccontextmanager
+async def attached(settings: Settings) -> AsyncGenerator[Database]:
+    """The database that is there, for work beside a service or without one; makes and migrates nothing.
+
+    The private Postgres that a service runs is used as it is; with no service, one runs for the block.
+
+    Raises:
+        errors.SetupError: there is none, or the private one does not run.
+    """
+    dsn = None if settings.database_url is not None else embedded.running_dsn(settings.data_dir)
+    if dsn is None:
+        async with provided(settings) as used:
+            yield used
+    else:
+        yield _private(dsn)
+
+
+def _private(dsn: str) -> Database:
+    return Database(
+        dsn=roles.as_role(dsn, roles.APPLICATION),
+        owner=dsn,
+        people=roles.as_role(dsn, roles.AUDITOR),
+        private=True,
+    )
 
 
 def _with_password(dsn: str, file: Path | None) -> str:

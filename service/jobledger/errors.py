@@ -32,6 +32,7 @@
     ├── ServerRefused              at a client: the service says why not, and what to do
     ├── StreamBroken               at a client: the stream left out or repeated a position
     ├── DataLoss                   the log has a hole: stop, and look at the database
+    │   └── LogReplaced            another log is in its place: restart the service
     └── SetupError                 the service cannot start as it is set up
         ├── SchemaError            the schema is not ours, newer, or older
         ├── DatabaseUnsuitable     version or encoding
@@ -193,6 +194,17 @@ class OtherEpoch(CursorError):
 
     reason = "other-epoch"
 
+    def __init__(self, epoch: UUID, uuid: UUID, agreed: int | None) -> None:
+        known = (
+            f"epoch {epoch} is none of this log's"
+            if agreed is None
+            else f"epoch {epoch} and this log agree up to {agreed}, but lastSeenUuid {uuid} is not in that"
+        )
+        super().__init__(
+            f"{known}; the database was restored from a backup, or this is another ledger. Start again with "
+            "startFrom=START_FROM_SNAPSHOT and without ledgerEpoch"
+        )
+
 
 class SubscriptionRefused(LedgerError):
     """A subscription is not admitted; its message is exactly what existing clients look for."""
@@ -293,6 +305,18 @@ class DataLoss(LedgerError):
             "a row was removed by hand, or a restore was incomplete"
         )
         self.position = position
+
+
+class LogReplaced(DataLoss):
+    """The database holds another history than the one that was followed: it was restored under us."""
+
+    def __init__(self, position: int, head: int) -> None:
+        super().__init__(position)
+        message = (
+            f"the log was followed up to position {position}, but now it ends at {head} or holds another "
+            "event there; if the database was restored, run `jobledger epoch new` and restart this service"
+        )
+        self.args = (message,)
 
 
 class SetupError(LedgerError):

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 import jobledger
-from jobledger.cli import demo, job, publish, serve, subscribe
+from jobledger.cli import demo, epoch, job, publish, serve, subscribe, verify
 
 app = typer.Typer(
     help="A ledger of job events for AI clusters: append, replay, and prove what happened.",
@@ -23,6 +23,9 @@ app.command("publish")(publish.command)
 app.command("subscribe")(subscribe.command)
 app.command("job")(job.command)
 app.command("demo")(demo.command)
+app.command("verify")(verify.command)
+app.command("rebuild")(verify.rebuild)
+app.add_typer(epoch.program, name="epoch")
 
 
 def _print_version(wanted: bool) -> None:  # noqa: FBT001 - typer calls it with the option's value

@@ -96,15 +96,31 @@ class DataDirectory:
 
         Nobody but the account and root gets in, which is why whoever connects is trusted.
         """
+        usual = self._usual_socket_directory()
+        try:
+            return private(usual, account)
+        except PermissionError:
+            if usual.parent == self.path:
+                raise
+            return private(Path(tempfile.mkdtemp(prefix="jobledger-", dir=SHORT_DIRECTORY)), account)
+
+    def live_socket_directory(self) -> Path | None:
+        """The directory of the socket of a Postgres that somebody else runs here; None if none is found.
+
+        Where another account could have made the directory, it counts only if it is the cluster's owner's.
+        """
+        usual = self._usual_socket_directory()
+        if not (usual / SOCKET_NAME).exists() or usual.stat().st_uid != self.cluster.stat().st_uid:
+            return None
+        return usual
+
+    def _usual_socket_directory(self) -> Path:
         inside = self.path / "socket"
         if len(os.fsencode(inside / SOCKET_NAME)) <= SOCKET_PATH_BYTES:
-            return private(inside, account)
+            return inside
         # The same name each time, so that killed services leave one directory behind and not many.
         digest = hashlib.sha256(os.fsencode(self.path)).hexdigest()[:16]
-        try:
-            return private(SHORT_DIRECTORY / f"jobledger-{digest}", account)
-        except PermissionError:
-            return private(Path(tempfile.mkdtemp(prefix="jobledger-", dir=SHORT_DIRECTORY)), account)
+        return SHORT_DIRECTORY / f"jobledger-{digest}"
 
     def _wait_for(self, lock: int) -> Iterator[float]:
         deadline = time.monotonic() + ORPHAN_SECONDS

@@ -252,6 +252,25 @@ async def running(
         await _drive_async(server.stopping())
 
 
+def running_dsn(data_dir: Path) -> str | None:
+    """How to connect to the Postgres that somebody else runs on a data directory; None if nobody does.
+
+    Raises:
+        errors.EmbeddedPostgresError: there is no cluster in it.
+    """
+    place = directory.DataDirectory(data_dir)
+    if not (place.cluster / "PG_VERSION").exists():
+        raise errors.EmbeddedPostgresError(
+            f"{data_dir} holds no ledger yet; `jobledger serve` makes one, and --data-dir names another"
+        )
+    lines = _pid_file(place.cluster)
+    socket = place.live_socket_directory()
+    ready = len(lines) >= _STATUS_LINE and lines[_STATUS_LINE - 1].strip() == "ready"
+    if socket is None or not ready or not Path(f"/proc/{lines[0]}").exists():
+        return None
+    return f"postgresql://{cluster.NAME}@/{cluster.NAME}?host={quote(str(socket))}"
+
+
 def _drive(steps: Generator[float]) -> None:
     with contextlib.closing(steps):
         for pause in steps:

@@ -11,8 +11,10 @@ from datetime import UTC
 from typing import Final
 from uuid import UUID
 
+import msgspec
+
 from jobledger import errors
-from jobledger.model import event, job, moment
+from jobledger.model import detail, event, job, moment
 from jobledger.store import engine, eventlog, history
 from jobledger.wire import signals
 
@@ -94,7 +96,13 @@ async def states(
 
 def _evolved(before: job.Job | None, row: history.Event) -> job.Job | None:
     recorded = recorded_event(row)
-    return before if recorded is None else job.evolve(before, recorded)
+    if recorded is None:
+        return before
+    try:
+        return job.evolve(before, recorded)
+    except (msgspec.MsgspecError, ValueError, OverflowError, OSError):
+        _log.exception("position %d (%s) cannot be folded: its row was spoiled", row.position, row.uuid)
+        return before
 
 
 def recorded_event(row: history.Event) -> event.RecordedEvent | None:
@@ -103,6 +111,12 @@ def recorded_event(row: history.Event) -> event.RecordedEvent | None:
         signal = signals.read_signal(row.signal, row.hccl)
     except errors.InvalidEvent:
         _log.error("position %d (%s) cannot be read: its stored signal was spoiled", row.position, row.uuid)
+        return None
+    try:
+        if row.detail is not None:
+            detail.decode(row.detail)
+    except msgspec.MsgspecError:
+        _log.error("position %d (%s) cannot be read: its detail was spoiled", row.position, row.uuid)
         return None
     return event.RecordedEvent(
         position=event.Position(row.position),

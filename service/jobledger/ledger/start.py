@@ -5,7 +5,7 @@ from __future__ import annotations
 from uuid import UUID
 
 from jobledger import errors
-from jobledger.ledger import snapshot, subscription
+from jobledger.ledger import epochs, snapshot, subscription
 from jobledger.model import selection
 from jobledger.store import engine, eventlog, ledgerinfo
 
@@ -24,8 +24,13 @@ class Starts:
             errors.MalformedUuid: What was given is no uuid.
             errors.UnknownUuid: The log does not hold it.
             errors.PrunedUuid: What follows it is no longer kept.
+            errors.OtherEpoch: It was received under an epoch whose history is another one there.
+            errors.InvalidRequest: The epoch is no uuid.
             errors.DatabaseUnavailable: Postgres is away.
         """
+        if request.epoch:
+            async with self._pool.connection() as connection:
+                await epochs.check(connection, request)
         if request.after:
             return await self._after(_parsed(request.after))
         match request.start_from:

@@ -129,6 +129,7 @@ async def _follow(reader: Reader, start: Start, *, quiet_seconds: float) -> Asyn
     position, uuid = start.after, start.uuid
     caught_up = False
     while True:
+        reader.tail.require_one_history()
         if position < reader.tail.head:
             found = await reader.page_after(position)
             yield Events(found, found.index_after(position))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from uuid import UUID
 
 from jobledger import errors
 from jobledger.ledger import page, pagecache, window
@@ -31,6 +32,8 @@ class Tail:
         self.head = event.Position(0)
         """The last position that was read; everything up to it can be delivered."""
 
+        self._head_uuid: UUID | None = None
+
         self.loss: errors.DataLoss | None = None
         """Set while a position is known to be missing from the log; nothing behind it is delivered."""
 
@@ -45,6 +48,7 @@ class Tail:
         """
         async with self._pool.connection() as connection:
             self.head = await eventlog.last(connection)
+            self._head_uuid = await eventlog.uuid_at(connection, self.head)
         self.available = True
         self._followed_until = time.monotonic()
 
@@ -78,12 +82,23 @@ class Tail:
             _log.critical("%s", loss)
         self.loss = loss
 
+    def require_one_history(self) -> None:
+        """What is delivered must be of the log that is there.
+
+        Raises:
+            errors.LogReplaced: Another one was put in its place; only a restart starts anew.
+        """
+        if isinstance(self.loss, errors.LogReplaced):
+            raise self.loss
+
     async def _advance(self) -> None:
         """Read what came after the head."""
+        self.require_one_history()
         if self.loss is not None:
             await self._look_for(self.loss.position)
         while True:
             async with self._pool.connection() as connection:
+                await self._check_head(connection)
                 rows = await eventlog.following(
                     connection, self.head, rows=pagecache.PAGE_EVENTS, size_bytes=pagecache.PAGE_BYTES
                 )
@@ -92,7 +107,17 @@ class Tail:
             pagecache.check_contiguous(rows, after=self.head, last=rows[-1].position)
             self._window.extend(page.Page.of(rows))
             self.head = event.Position(rows[-1].position)
+            self._head_uuid = rows[-1].uuid
             self._announce()
+
+    async def _check_head(self, connection: engine.Connection) -> None:
+        """A database that was restored under us holds less, or something else, where we have been."""
+        if self._head_uuid is None or await eventlog.uuid_at(connection, self.head) == self._head_uuid:
+            return
+        last = await eventlog.last(connection)
+        # A row that is missing with others behind it was removed by hand: the log's readers tell.
+        if last < self.head or await eventlog.uuid_at(connection, self.head) is not None:
+            raise errors.LogReplaced(self.head, last)
 
     async def _look_for(self, position: int) -> None:
         async with self._pool.connection() as connection:
@@ -118,11 +143,13 @@ class Tail:
         """Wait until the head is beyond a position; False if it still is not when the time is over.
 
         Raises:
-            errors.DataLoss: The position after it is missing.
+            errors.DataLoss: The position after it is missing, or another log is there.
         """
+        self.require_one_history()
         if self.head <= after:
             # Not awaited itself: one waiter's cancellation would cancel it for all.
             await asyncio.wait({self._moved}, timeout=timeout_seconds)
+            self.require_one_history()
         if self.head > after:
             return True
         if self.loss is not None and self.loss.position == after + 1:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 from uuid import UUID
 
 import asyncpg
@@ -74,13 +74,15 @@ _HEADS = """
 
 # one array a column, all of one length
 _UPSERT = (
-    f"insert into jobs ({_NAMES}) select "  # noqa: S608 - our own names
+    f"insert into {{into}} ({_NAMES}) select "  # noqa: S608 - our own names
     + ", ".join(f"{name}::bigint[]" if name == "signal_positions" else name for name, _ in _COLUMNS)
     + " from unnest("
     + ", ".join(f"${number}::{kind}[]" for number, (_, kind) in enumerate(_COLUMNS, 1))
     + f") as given ({_NAMES}) on conflict (job_id) do update set "
     + ", ".join(f"{name} = excluded.{name}" for name, _ in _COLUMNS if name != "job_id")
 )
+
+_UPSERTS: Final = {into: _UPSERT.format(into=into) for into in ("jobs", "rebuilt")}
 
 # $1 namespaces, $2 job ids, $3 frameworks: null lets all through. One row, one snapshot of the database.
 # int8send: eight bytes a position instead of an object each.
@@ -223,12 +225,19 @@ async def with_rank_tables(
     return None if row is None else (_job(row), row["rank_tables"])
 
 
-async def upsert(connection: engine.Connection, changed: Iterable[job.Job]) -> None:
-    """Write jobs as they are now; needs the append lock. One round trip."""
+def columns(current: job.Job) -> Mapping[str, object]:
+    """What the view's row of a job holds, by column; signal_positions as an array's literal."""
+    return dict(zip((name for name, _ in _COLUMNS), _values(current), strict=True))
+
+
+async def upsert(
+    connection: engine.Connection, changed: Iterable[job.Job], *, into: Literal["jobs", "rebuilt"] = "jobs"
+) -> None:
+    """Write jobs as they are now; needs the append lock, but for a rebuild's own table. One round trip."""
     rows = [_values(each) for each in changed]
     if rows:
-        columns: list[Sequence[Any]] = list(zip(*rows, strict=True))
-        await connection.execute(_UPSERT, *columns)
+        values: list[Sequence[Any]] = list(zip(*rows, strict=True))
+        await connection.execute(_UPSERTS[into], *values)
 
 
 async def snapshot(connection: engine.Connection, wanted: selection.Filter) -> Snapshot:

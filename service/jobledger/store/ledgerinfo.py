@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from uuid import UUID
 
 import msgspec
@@ -38,3 +39,32 @@ async def read(connection: engine.Connection) -> LedgerInfo:
     row = await connection.fetchrow(_INFO)
     assert row is not None  # noqa: S101 - the migration wrote it
     return LedgerInfo(**dict(row))
+
+
+class Epoch(msgspec.Struct, frozen=True, kw_only=True):
+    """A history of the log: from its first position on until the next one begins."""
+
+    epoch: UUID
+    from_position: event.Position
+
+
+_EPOCHS = "select epoch, from_position from ledger_epochs order by from_position"
+
+# $1 from position. Nothing was recorded under an epoch that begins where the new one does: it gives way.
+_NEW_EPOCH = """
+    insert into ledger_epochs (epoch, from_position) values (gen_random_uuid(), $1)
+    on conflict (from_position) do update set epoch = excluded.epoch
+    returning epoch, from_position
+"""
+
+
+async def epochs(connection: engine.Connection) -> Sequence[Epoch]:
+    """Every epoch, the oldest first; never empty."""
+    return [Epoch(**dict(row)) for row in await connection.fetch(_EPOCHS)]
+
+
+async def begin_epoch(connection: engine.Connection, from_position: int) -> Epoch:
+    """Begin a new history after the head; needs the append lock, and the owner's rights."""
+    row = await connection.fetchrow(_NEW_EPOCH, from_position)
+    assert row is not None  # noqa: S101 - the statement always has one row
+    return Epoch(**dict(row))
