@@ -1,0 +1,87 @@
+"""Subscribers that stop reading: they cost their own cursor, and nobody else anything."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import aiohttp
+
+from jobledger.client import connection, publishing
+from jobledger.model import event
+from tests.support import clusterd, events, polling, services
+
+STALLED = 20
+EVENTS = 3_000
+TABLE = '{"status":"complete","padding":"%s"}' % ("x" * 20_000)
+"""With :data:`EVENTS` of them a stalled reader would have 60 MB to hold back."""
+
+
+def _resident_bytes(pid: int) -> int:
+    status = Path(f"/proc/{pid}/status").read_text()
+    [line] = [line for line in status.splitlines() if line.startswith("VmRSS:")]
+    return int(line.split()[1]) * 1024
+
+
+async def test_stalled_readers_delay_nobody_cost_no_memory_and_go_on_where_they_were(tmp_path: Path) -> None:
+    variables = {"JOBLEDGER_WINDOW_BYTES": "8000000", "JOBLEDGER_PAGE_CACHE_BYTES": "8000000"}
+    async with (
+        services.serving(arguments=("--data-dir", str(tmp_path)), **variables) as process,
+        clusterd.subscriber(process.grpc) as fast,
+    ):
+        sleepers = [clusterd.Subscriber(process.grpc, own_connection=True) for _ in range(STALLED)]
+        try:
+            asleep = [sleeper.stream(start_from="earliest") for sleeper in sleepers]
+            for call in asleep:
+                await clusterd.initial(call)
+            awake = fast.stream(start_from="earliest")
+            await clusterd.initial(awake)
+            before = _resident_bytes(process.process.pid)
+            following = asyncio.create_task(clusterd.take(awake, EVENTS))
+
+            await _publish(process.grpc)
+            followed = await asyncio.wait_for(following, 30)
+
+            grown = _resident_bytes(process.process.pid) - before
+            late = [await clusterd.take(call, EVENTS) for call in asleep[:2]]
+        finally:
+            for sleeper in sleepers:
+                await sleeper.close()
+
+    in_order = [message.uuid for message in followed]
+    assert len(set(in_order)) == EVENTS
+    assert all([message.uuid for message in messages] == in_order for messages in late)
+    # Twenty readers of 60 MB each are 1.2 GB; the window, the pages and what is being written are far less.
+    assert grown < 200_000_000
+
+
+async def _publish(address: str) -> None:
+    async def batches() -> AsyncIterator[list[event.Submission]]:
+        for start in range(0, EVENTS, 50):
+            yield [events.submission(f"job-{start + n}", hccl_json=TABLE) for n in range(50)]
+
+    def ignore(_batch: object, _outcomes: object) -> None:
+        """The log is asked instead."""
+
+    await publishing.publish(connection.Address.parse(address), batches(), ignore)
+
+
+async def test_reader_that_falls_behind_turns_readiness_red_and_green_again(database: str) -> None:
+    async with services.running(database, poll_seconds=60) as service, aiohttp.ClientSession() as session:
+
+        async def readiness() -> int:
+            async with session.get(f"http://127.0.0.1:{service.http_port}/readyz") as answer:
+                return answer.status
+
+        assert await readiness() == 200
+        # As if the tail had last come to the log's end a quarter of a minute ago.
+        service.tail._followed_until = time.monotonic() - 15
+        assert await readiness() == 503
+        service.tail.wake(0)
+
+        async def caught_up() -> None:
+            assert await readiness() == 200
+
+        await polling.eventually(caught_up)
