@@ -44,10 +44,19 @@ class Lookups:
             if len(self._running) < LANES:
                 lane = asyncio.create_task(self._run())
                 self._running.add(lane)
-                lane.add_done_callback(self._running.discard)
         return await asyncio.shield(waiting)
 
     async def _run(self) -> None:
+        try:
+            await self._answer()
+        finally:
+            # In the same step as the last look at who waits: a callback comes later, and whoever asked in
+            # between took this lane for a running one and waited until somebody else asked.
+            lane = asyncio.current_task()
+            assert lane is not None  # noqa: S101 - a coroutine runs in a task
+            self._running.discard(lane)
+
+    async def _answer(self) -> None:
         while self._waiting:
             asked, self._waiting = self._waiting, {}
             try:
