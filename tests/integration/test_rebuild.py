@@ -83,7 +83,11 @@ async def test_rebuild_twice_under_load_is_equal_to_the_fold(
     publishing = [asyncio.create_task(publish()) for _ in range(4)]
     try:
         for _ in range(2):
-            await connection.execute("update jobs set shared_tor_ip = 'wrong', version = version + 7")
+            # Under the append lock: else the hand's rows and a batch's could wait for each other.
+            await connection.execute(
+                "begin; select pg_advisory_xact_lock(19020, 1);"
+                " update jobs set shared_tor_ip = 'wrong', version = version + 7; commit"
+            )
             report = await rebuilt(database)
             assert report.differed >= 400
     finally:
