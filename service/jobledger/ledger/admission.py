@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 from msgspec.structs import replace
 
 from jobledger import errors
-from jobledger.model import chain, completion, detail, event, jsontext, masking
+from jobledger.model import chain, completion, detail, event, jsontext, masking, searchkeys
 from jobledger.model.signal import JOB_STATUSES, WIRE_NAMES, Signal
 from jobledger.wire import signals
 
@@ -34,12 +34,7 @@ _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _DECIMAL: Final = re.compile(r"0|[1-9][0-9]{0,18}", re.ASCII)
 _NAMES: Final = ("job_name", "namespace", "framework", "master_addr", "sid")
 _TEXTS: Final = (*_NAMES, "job_id", "shared_tor_ip", "hccl_json")
-_STATUS_WORDS: Final = {
-    "Pending": "pending",
-    "Running": "running",
-    "Succeeded": "complete",
-    "Failed": "failed",
-}
+_STATUSES_BY_WORD: Final = {word: status for status, word in searchkeys.STATUS_WORDS.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,12 +107,12 @@ def _status(described: detail.Detail) -> str:
     if not described.status:
         return ""
     try:
-        return _STATUS_WORDS[described.status]
+        return _STATUSES_BY_WORD[described.status]
     except KeyError:
         raise errors.InvalidEvent(
             field="detail.status",
             value=described.status,
-            problem=f"is none of {', '.join(_STATUS_WORDS)}",
+            problem=f"is none of {', '.join(_STATUSES_BY_WORD)}",
             remedy=f"give signal.jobStatus beside it ({', '.join(JOB_STATUSES)})",
         ) from None
 

@@ -11,7 +11,7 @@ follows from it but those statements.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TypeAlias
@@ -66,7 +66,7 @@ async def record(
         recorded_at=max(head.now, head.recorded_at or head.now).astimezone(UTC),
         known=known,
         jobs=dict(current),
-        rank_tables=dict(await _rank_tables(connection, drafts, current.values())),
+        rank_tables=dict(await _rank_tables(connection, drafts, current)),
         rows=[],
         changed={},
     )
@@ -78,15 +78,15 @@ async def record(
 
 
 async def _rank_tables(
-    connection: engine.Connection, drafts: Sequence[completion.Draft], current: Collection[job.Job]
+    connection: engine.Connection, drafts: Sequence[completion.Draft], current: Mapping[str, job.Job]
 ) -> dict[int, str]:
     """The present HcclJson of those jobs that a description will take it from."""
-    describing = {
-        draft.signal.job_id for draft in drafts if draft.completes_all and not draft.signal.hccl_json
+    described = {
+        each.job_id: each
+        for draft in drafts
+        if (each := current.get(draft.signal.job_id)) is not None and completion.needs_rank_table(draft, each)
     }
-    if not describing:
-        return {}
-    positions = [at for each in current if each.job_id in describing for at in each.signal_positions]
+    positions = [at for each in described.values() for at in each.signal_positions]
     return dict(await eventlog.hccl(connection, positions)) if positions else {}
 
 

@@ -22,7 +22,7 @@ BATCH_NPUS: Final = 40_000
 """The most devices in one list (ClusterD's own bound)."""
 
 OUTAGE_PAUSE_SECONDS: Final = 0.5
-"""How long a snapshot under way waits before it asks again while Postgres is away."""
+"""How long a stream that needs Postgres waits before it asks again while Postgres is away."""
 
 _DEVICE: Final = b'"device_id"'
 

@@ -17,15 +17,12 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import TypeAlias
 from uuid import UUID
 
 from jobledger import errors
 from jobledger.ledger import page, pagecache, snapshot, tail, window
 from jobledger.model import event
-
-OUTAGE_PAUSE_SECONDS: Final = 0.5
-"""How long a stream that needs Postgres waits before it asks again while Postgres is away."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +100,7 @@ class Reader:
             try:
                 return await self.pages.after(position, head=self.tail.head)
             except errors.DatabaseUnavailable:
-                await asyncio.sleep(OUTAGE_PAUSE_SECONDS)
+                await asyncio.sleep(snapshot.OUTAGE_PAUSE_SECONDS)
 
 
 async def follow(reader: Reader, start: Start, *, quiet_seconds: float) -> AsyncGenerator[Step]:

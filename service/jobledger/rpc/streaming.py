@@ -111,11 +111,6 @@ class Call:
         return host
 
     @property
-    def ending(self) -> bool:
-        """Somebody wants the call to end; a handler that waits for its client should stop doing so."""
-        return self._reason is not None
-
-    @property
     def streamed(self) -> bool:
         """The answer of a server stream was opened."""
         return self._follows and self._opened

@@ -9,7 +9,7 @@ import msgspec
 from aiohttp import web
 
 import jobledger
-from jobledger.model import cwai, returnobj
+from jobledger.model import cwai, returnobj, searchkeys
 from jobledger.web import envelope, health, jobs, listrequest, lists, reads, submissions
 from jobledger.wire import eventstream
 
@@ -84,9 +84,7 @@ def _schemas() -> dict[str, Any]:
                 del member["format"]
                 member["description"] = "YYYY-MM-DD HH:MM:SS in the configured zone, or RFC 3339"
     schemas["ListRequest"]["additionalProperties"] = False
-    schemas["ListRequest"]["properties"]["status"] = _one_of(
-        ["", "Pending", "Running", "Succeeded", "Failed"]
-    )
+    schemas["ListRequest"]["properties"]["status"] = _one_of(["", *searchkeys.STATUS_WORDS.values()])
     schemas["ListRequest"]["properties"]["sort"] = _one_of(["", "created", "finished", "changed", "name"])
     schemas["JobList"] = _job_list()
     schemas["Post"] = _post()
