@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import aiohttp
+import asyncpg
+import pytest
 
 from jobledger.client import connection, publishing
 from jobledger.model import event
+from jobledger.web import health
 from tests.support import clusterd, events, polling, services
 
 STALLED = 20
@@ -68,20 +70,19 @@ async def _publish(address: str) -> None:
     await publishing.publish(connection.Address.parse(address), batches(), ignore)
 
 
-async def test_reader_that_falls_behind_turns_readiness_red_and_green_again(database: str) -> None:
-    async with services.running(database, poll_seconds=60) as service, aiohttp.ClientSession() as session:
+async def test_tail_that_falls_behind_turns_readiness_red_and_green_again(
+    database: str, connection: asyncpg.Connection[asyncpg.Record], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(health, "BEHIND_LIMIT_SECONDS", 1.0)
+    async with services.running(database) as service, aiohttp.ClientSession() as session:
 
-        async def readiness() -> int:
+        async def readiness(status: int) -> None:
             async with session.get(f"http://127.0.0.1:{service.http_port}/readyz") as answer:
-                return answer.status
+                assert answer.status == status, await answer.text()
 
-        assert await readiness() == 200
-        # As if the tail had last come to the log's end a quarter of a minute ago.
-        service.tail._followed_until = time.monotonic() - 15
-        assert await readiness() == 503
-        service.tail.wake(0)
-
-        async def caught_up() -> None:
-            assert await readiness() == 200
-
-        await polling.eventually(caught_up)
+        await polling.eventually(lambda: readiness(200))
+        async with connection.transaction():
+            # Whoever reads the log waits now.
+            await connection.execute("lock table job_events in access exclusive mode")
+            await polling.eventually(lambda: readiness(503))
+        await polling.eventually(lambda: readiness(200))
