@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import signal
 from collections.abc import AsyncIterator, Iterator
 
 import asyncpg
 import pytest
 
 from tests.support import postgres as support
+
+# A shell makes what it starts in the background deaf to Ctrl-C, and whatever that starts in turn: a suite
+# that runs there would wait for ever for the programs that it interrupts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
