@@ -36,7 +36,9 @@ class Result:
     err: str
 
 
-async def start(service: app.Service, *arguments: str) -> asyncio.subprocess.Process:
+async def start(
+    service: app.Service, *arguments: str, prefix: Sequence[str] = ()
+) -> asyncio.subprocess.Process:
     environment = os.environ | {
         "PYTHONPATH": str(Path(jobledger.__file__).parents[1]),
         "JOBLEDGER_SERVER": services.grpc_address(service),
@@ -44,7 +46,11 @@ async def start(service: app.Service, *arguments: str) -> asyncio.subprocess.Pro
     }
     pipe = asyncio.subprocess.PIPE
     return await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "jobledger", *arguments, stdin=pipe, stdout=pipe, stderr=pipe, env=environment
+        *(*prefix, sys.executable, "-m", "jobledger", *arguments),
+        stdin=pipe,
+        stdout=pipe,
+        stderr=pipe,
+        env=environment,
     )
 
 
@@ -80,14 +86,23 @@ async def test_what_is_published_again_is_a_duplicate(service: app.Service, tmp_
     assert (result.code, result.out.split(" (")[0]) == (0, "0 accepted, 1 duplicates, 0 refused")
 
 
-async def test_a_subscriber_prints_events_and_says_how_to_resume(service: app.Service) -> None:
+# What a script starts in the background has SIGINT ignored.
+BACKGROUND = ("sh", "-c", 'trap "" INT; exec "$@"', "sh")
+
+
+@pytest.mark.parametrize(
+    ("number", "prefix"), [(signal.SIGINT, ()), (signal.SIGTERM, ()), (signal.SIGINT, BACKGROUND)]
+)
+async def test_a_subscriber_prints_events_and_says_how_to_resume(
+    service: app.Service, number: signal.Signals, prefix: Sequence[str]
+) -> None:
     await call(service, "publish", "-", given=lines(LINES[0], LINES[3]))
-    process = await start(service, "subscribe", "--from", "earliest", "--json")
+    process = await start(service, "subscribe", "--from", "earliest", "--json", prefix=prefix)
     assert process.stdout is not None
     async with asyncio.timeout(30):
         read = [json.loads(await process.stdout.readline()) for _ in range(3)]
 
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     async with asyncio.timeout(30):
         _, err = await process.communicate()
 
@@ -95,8 +110,26 @@ async def test_a_subscriber_prints_events_and_says_how_to_resume(service: app.Se
     assert [each["position"] for each in read] == [1, 2, 2]
     assert read[0]["signal"]["jobName"] == "训练"
     assert read[1]["uuid"] == LAST
-    assert process.returncode == 130
-    assert f"resume with: jobledger subscribe --after {LAST}" in err.decode()
+    assert process.returncode == 128 + number
+    resume = f"subscribe --after {LAST} --server {services.grpc_address(service)} --json"
+    assert f"{resume}\n" in err.decode().partition("resume with: ")[2]
+
+
+async def test_a_publisher_that_waits_for_more_ends_when_told_to(service: app.Service) -> None:
+    process = await start(service, "publish", "-")
+    assert process.stdin is not None
+    process.stdin.write(lines(LINES[0]).encode())
+
+    def recorded() -> None:
+        assert service.tail.head == 1
+
+    await polling.eventually(recorded)
+    process.send_signal(signal.SIGTERM)
+    async with asyncio.timeout(30):
+        _, err = await process.communicate()
+
+    assert process.returncode == 143
+    assert "Traceback" not in err.decode()
 
 
 async def test_a_subscriber_resumes_after_a_uuid(service: app.Service) -> None:

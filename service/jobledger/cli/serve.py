@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import shlex
-import shutil
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
@@ -107,16 +103,8 @@ def _as_json(ready: app.Ready) -> str:
     )
 
 
-def _called() -> str:
-    """How another terminal calls this program: by its name, where a shell finds it, else by its path."""
-    installed = Path(sys.executable).with_name("jobledger")
-    if shutil.which("jobledger") or not installed.exists():
-        return "jobledger"
-    return shlex.quote(min(os.path.relpath(installed), str(installed), key=len))
-
-
 def _as_text(ready: app.Ready, region: str) -> str:
-    jobledger = _called()
+    jobledger = terminal.called()
     return f"""\
 JobLedger is ready.
   gRPC      {ready.grpc}

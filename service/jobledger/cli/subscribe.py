@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import sys
 from typing import Annotated, assert_never
 
@@ -60,7 +61,12 @@ def command(
         frameworks=frozenset(framework or ()),
         operators=frozenset((operator.value,) if operator else ()),
     )
-    follower = _Follower(as_json=as_json, after=after)
+    again = [] if server == options.DEFAULT_SERVER else ["--server", server]
+    for option, values in (("--namespace", namespace), ("--job-id", job_id), ("--framework", framework)):
+        again += [word for value in values or () for word in (option, value)]
+    again += ["--operator", operator.value] if operator else []
+    again += ["--json"] if as_json else []
+    follower = _Follower(as_json=as_json, after=after, again=shlex.join(again))
     terminal.show_reconnects()
     try:
         terminal.run(_follow(follower, server, start_from, only))
@@ -86,8 +92,9 @@ async def _follow(
 class _Follower:
     """Prints what comes, and remembers where to go on."""
 
-    def __init__(self, *, as_json: bool, after: str) -> None:
+    def __init__(self, *, as_json: bool, after: str, again: str) -> None:
         self.after = after
+        self._again = again
         self._as_json = as_json
         self._began = False
         self._caught_up = False
@@ -123,7 +130,8 @@ class _Follower:
     def say_how_to_resume(self) -> None:
         """What to type to go on where this ended."""
         if self._began and self.after:
-            terminal.notes.print(f"resume with: jobledger subscribe --after {self.after}")
+            command = f"{terminal.called()} subscribe --after {self.after} {self._again}"
+            terminal.notes.print(f"resume with: {command.rstrip()}")
 
     def _line(self, delivered: messages.Delivered) -> str:
         signal = delivered.signal

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import random
 from dataclasses import dataclass, field
+from types import TracebackType
 from typing import Any, NoReturn
 
 import grpclib
 import grpclib.client
 import grpclib.config
-from grpclib import const, exceptions
+from grpclib import const, exceptions, utils
 
 from jobledger import errors
 
@@ -105,6 +106,7 @@ async def start(stream: grpclib.client.Stream[Any, Any], address: Address) -> No
     Raises:
         errors.ServerUnreachable: nobody listens there, or not in time.
     """
+    stream._wrapper = Waits()  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
     try:
         async with asyncio.timeout(CONNECT_SECONDS):
             await stream.send_request()
@@ -114,6 +116,51 @@ async def start(stream: grpclib.client.Stream[Any, Any], address: Address) -> No
         raise errors.ServerUnreachable(str(address), f"not within {CONNECT_SECONDS} s") from error
     except OSError as error:
         raise errors.ServerUnreachable(str(address), error.strerror or str(error)) from error
+
+
+class Waits(utils.Wrapper):
+    """Ends a call's waits when its connection is lost.
+
+    grpclib cancels the task that waits, and raises the loss in place of the cancellation. Its own class
+    leaves that cancellation counted, so that a time-out around the call takes it for the caller's, and hides
+    one of the caller's that comes in the same moment. This one tells them apart as ``asyncio.timeout`` does.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._counted: dict[asyncio.Task[Any], int] = {}
+        """The cancellations of each task that waits, as it began to."""
+
+        self._woken: set[asyncio.Task[Any]] = set()
+
+    def __enter__(self) -> None:
+        super().__enter__()
+        task = _current()
+        self._counted[task] = task.cancelling()
+
+    def cancel(self, error: Exception) -> None:
+        """Wakes whoever waits, now and later, with this error; the first one holds."""
+        if not self.cancelled:
+            self._woken |= self._tasks
+            super().cancel(error)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        task = _current()
+        counted = self._counted.pop(task)
+        woken = task in self._woken
+        self._woken.discard(task)
+        if woken and task.uncancel() > counted and kind is asyncio.CancelledError:
+            self._tasks.discard(task)
+            return
+        super().__exit__(kind, value, trace)
+
+
+def _current() -> asyncio.Task[Any]:
+    task = asyncio.current_task()
+    assert task is not None  # noqa: S101 - grpclib has refused whoever is none
+    return task
 
 
 def raise_for(error: Exception, stream: grpclib.client.Stream[Any, Any], address: Address) -> NoReturn:

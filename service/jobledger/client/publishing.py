@@ -12,7 +12,6 @@ when it comes again, and becomes no second event.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import uuid
 from collections import deque
@@ -96,8 +95,7 @@ async def publish(
         await pump  # whatever reading the batches raised
     finally:
         pump.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await asyncio.gather(pump, return_exceptions=True)
+        await asyncio.gather(pump, return_exceptions=True)
 
 
 class _Publisher:
@@ -117,8 +115,11 @@ class _Publisher:
             async for batch in source:
                 if batch:
                     await self._waiting.put([_identified(submission) for submission in batch])
-        finally:
+        except Exception:
             await self._waiting.put(None)
+            raise
+        # Not when cancelled: nobody takes it then, and there may be no room for it.
+        await self._waiting.put(None)
 
     async def run(self, address: connection.Address) -> None:
         """Connects until everything is answered."""
