@@ -15,17 +15,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import resource
 import signal
 import time
-from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
 from aiohttp.web import BaseRequest
 
-from jobledger import database, logs
+from jobledger import database, errors, logs
 from jobledger.ledger import (
     admission,
     announcer,
@@ -90,7 +91,6 @@ async def serve(settings: Settings, *, migrate: bool, on_ready: Callable[[Ready]
     Raises:
         errors.SetupError: The service cannot start as it is set up.
         errors.DatabaseUnavailable: The given Postgres does not answer, for as long as is waited for it.
-        OSError: A port is taken.
     """
     logs.configure(level=settings.log_level, form=settings.log_format)
     _take_all_file_descriptors()
@@ -131,9 +131,8 @@ async def running(settings: Settings, dsn: str) -> AsyncGenerator[Service]:
     """A service on a migrated database, for as long as the block lasts.
 
     Raises:
-        errors.SetupError: The database will not do.
+        errors.SetupError: The database will not do, or a port is taken.
         errors.DatabaseUnavailable: It does not answer.
-        OSError: A port is taken.
     """
     info = await database.checked(dsn)
     pool = engine.ReadPool(dsn, size=settings.read_pool_size)
@@ -202,10 +201,12 @@ async def running(settings: Settings, dsn: str) -> AsyncGenerator[Service]:
         ]
         grace = _Grace(settings.grace_seconds)
         async with _looping(appending, loops, grace):
-            grpc_port = await rpc.start(settings.host, settings.grpc_port)
+            with _told_of_port(settings.host, settings.grpc_port, "JOBLEDGER_GRPC_PORT"):
+                grpc_port = await rpc.start(settings.host, settings.grpc_port)
             rpc.set_serving(serving=True)
             try:
-                http_port = await web.start(settings.host, settings.http_port)
+                with _told_of_port(settings.host, settings.http_port, "JOBLEDGER_HTTP_PORT"):
+                    http_port = await web.start(settings.host, settings.http_port)
                 yield Service(
                     host=settings.host,
                     grpc_port=grpc_port,
@@ -225,6 +226,18 @@ async def running(settings: Settings, dsn: str) -> AsyncGenerator[Service]:
                 )
     finally:
         await pool.close()
+
+
+@contextlib.contextmanager
+def _told_of_port(host: str, port: int, variable: str) -> Generator[None]:
+    """Says which address cannot be had, and how to name another."""
+    try:
+        yield
+    except OSError as error:
+        number = error.errno or 0
+        reason = os.strerror(number) if number > 0 else error.strerror  # getaddrinfo's are below
+        message = f"cannot listen on {host}:{port}: {reason}; set {variable} or JOBLEDGER_HOST to another"
+        raise errors.SetupError(message) from error
 
 
 def _take_all_file_descriptors() -> None:
@@ -257,16 +270,21 @@ async def _looping(
     appending: appender.Appender, loops: Sequence[Coroutine[None, None, None]], grace: _Grace
 ) -> AsyncGenerator[None]:
     """Run the loops beside the block; one that fails ends the block. What is queued is recorded first."""
+    failure: Exception | None = None
     async with asyncio.TaskGroup() as group:
         recording = group.create_task(appending.run())
         tasks = [recording, *map(group.create_task, loops)]
         try:
             yield
+        except Exception as error:  # noqa: BLE001 - raised below as it is: the group would wrap it
+            failure = error
         finally:
             appending.close()
             await asyncio.wait([recording], timeout=grace.left())
             for task in tasks:
                 task.cancel()
+    if failure is not None:
+        raise failure
 
 
 def _client_limits(settings: Settings) -> clients.Limits:

@@ -7,7 +7,9 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Iterable
 from typing import Any, TypeAlias
+from uuid import UUID
 
 import asyncpg
 import pytest
@@ -180,6 +182,46 @@ async def test_unexpected_failure_is_answered_and_the_next_append_works(
 
     assert "a bug" in caplog.text
     assert await _count(connection) == 1
+
+
+async def test_deadlock_with_a_session_by_hand_is_tried_again_and_is_no_error(
+    database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    original = eventlog.head
+    by_hand: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+    async def head(own: engine.Connection, uuids: Iterable[UUID]) -> Any:
+        """Under the append lock, wait until the other session waits for it: so ours meets the deadlock."""
+        monkeypatch.setattr(eventlog, "head", original)
+        by_hand.set_result(asyncio.create_task(connection.execute("select pg_advisory_xact_lock(19020, 1)")))
+
+        async def waits() -> None:
+            assert await own.fetchval("select exists (select from pg_locks where not granted)")
+
+        await polling.eventually(waits)
+        return await original(own, uuids)
+
+    async with ledgers.running(database) as ledger:
+        await ledger.receipts(events.submission("a"))
+        async with connection.transaction():
+            await connection.execute("set local deadlock_timeout = '1h'")
+            await connection.execute("select from jobs where job_id = 'a' for update")
+            monkeypatch.setattr(eventlog, "head", head)
+            appending = asyncio.create_task(ledger.receipts(events.submission("a")))
+            await (await by_hand)
+        await appending
+
+    assert await _count(connection) == 2
+    told = [record.levelname for record in caplog.records if "deadlock" in record.getMessage()]
+    assert told == ["WARNING"]
+    assert "ERROR" not in [record.levelname for record in caplog.records]
+
+
+@pytest.mark.parametrize("kind", [asyncpg.DeadlockDetectedError, asyncpg.SerializationError])
+def test_a_transaction_that_postgres_gave_up_may_be_tried_again(kind: type[asyncpg.PostgresError]) -> None:
+    message = "gave up"
+    with pytest.raises(errors.DatabaseUnavailable, match="try again"), engine.translated():
+        raise kind(message)
 
 
 async def test_closing_records_what_is_queued_and_takes_no_more(

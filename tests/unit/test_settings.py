@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
@@ -80,6 +81,21 @@ def test_every_setting_has_its_words() -> None:
     for name in settings.Settings.model_fields:
         after = source.split(f"\n    {name}: ", 1)[1].split("\n\n", 1)[0]
         assert '"""' in after, f"{name} has no line that says what it means"
+
+
+@pytest.mark.parametrize(
+    "dsn",
+    ["postgresql://ledger:canary/x@host/db", "postgresql://[::1/db", "postgresql://host/db?sslmode=canary"],
+)
+@pytest.mark.parametrize("migrate", [True, False])
+async def test_a_dsn_that_cannot_be_read_is_told_without_showing_it(dsn: str, *, migrate: bool) -> None:
+    given = settings.load(database_url=dsn)
+
+    with pytest.raises(errors.SetupError, match="percent-encoded") as refused:
+        async with database.provided(given) as used:
+            await database.prepared(used, given, migrate=migrate, stop=asyncio.Event())
+
+    assert "canary" not in str(refused.value)
 
 
 async def test_password_file_completes_the_dsn_without_its_line_break(tmp_path: Path) -> None:

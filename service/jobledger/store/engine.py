@@ -7,6 +7,7 @@ a connection and never commit: who opens the transaction, ends it.
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import AsyncGenerator, Generator
 from typing import TypeAlias
 from urllib.parse import quote, urlsplit, urlunsplit
@@ -43,6 +44,9 @@ _SESSION = {
 
 CALLER_PATIENCE_SECONDS = 1.0
 """How long a REST caller's read waits for a connection: longer, and it is told to come back."""
+
+
+_log = logging.getLogger(__name__)
 
 
 class DataRefused(errors.LedgerError):
@@ -87,13 +91,36 @@ def translated() -> Generator[None]:
     except asyncpg.InterfaceError as error:
         # The driver's own refusal of a value is an InterfaceError too, and a ValueError.
         raise (DataRefused(str(error)) if isinstance(error, ValueError) else _away(error)) from error
+    except asyncpg.TransactionRollbackError as error:
+        # A deadlock, or somebody's other isolation level. The same again goes through; but who else locks
+        # the ledger's rows should be known.
+        _log.warning("Postgres gave up a transaction: %s", error)
+        raise _away(error) from error
     except _AWAY as error:
         raise _away(error) from error
 
 
 def _away(error: Exception) -> errors.DatabaseUnavailable:
-    reason = str(error) or type(error).__name__
+    # The first line: Postgres' details and hints are for whoever runs it.
+    reason = str(error).partition("\n")[0] or type(error).__name__
     return errors.DatabaseUnavailable(f"Postgres is not available ({reason}); try again")
+
+
+@contextlib.contextmanager
+def reading_dsn() -> Generator[None]:
+    """Tell that a DSN cannot be read, and show nothing of it: what was taken for a port may be of a password.
+
+    Raises:
+        errors.DatabaseUnsuitable: It cannot.
+    """
+    try:
+        yield
+    except ValueError:  # the driver's own class for it is one, too
+        message = (
+            "the DSN of Postgres cannot be read; is it postgresql://user:password@host:port/database, with "
+            "what is special in a password percent-encoded (/ as %2F, @ as %40)?"
+        )
+        raise errors.DatabaseUnsuitable(message) from None
 
 
 async def connect(dsn: str) -> Own:
@@ -101,8 +128,9 @@ async def connect(dsn: str) -> Own:
 
     Raises:
         errors.DatabaseUnavailable: The server does not answer.
+        errors.DatabaseUnsuitable: The DSN cannot be read.
     """
-    with translated():
+    with translated(), reading_dsn():
         return await asyncpg.connect(
             dsn,
             timeout=CONNECT_TIMEOUT_SECONDS,

@@ -25,7 +25,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 from sqlalchemy.schema import SetColumnComment, SetTableComment
 
 from jobledger import errors
-from jobledger.store import locks, roles, tables
+from jobledger.store import engine, locks, roles, tables
 
 logger = logging.getLogger(__name__)
 
@@ -54,13 +54,16 @@ async def migrate(dsn: str, *, default_region: str, roles_log_in: bool = False) 
 
     async def connect() -> asyncpg.Connection[asyncpg.Record]:
         # asyncpg reads the DSN itself, as everywhere else: SQLAlchemy's own reading of it differs.
-        connection = await asyncpg.connect(dsn, server_settings={"search_path": "public"})
+        with engine.reading_dsn():
+            connection = await asyncpg.connect(dsn, server_settings={"search_path": "public"})
         await require_suitable(connection)
         return connection
 
-    engine = create_async_engine("postgresql+asyncpg://", async_creator=connect, poolclass=sa.pool.NullPool)
+    migrating = create_async_engine(
+        "postgresql+asyncpg://", async_creator=connect, poolclass=sa.pool.NullPool
+    )
     try:
-        async with engine.connect() as connection:
+        async with migrating.connect() as connection:
             await _lock(connection)
             await connection.run_sync(_upgrade, default_region)
             await connection.run_sync(roles.ensure)
