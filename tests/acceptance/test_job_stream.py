@@ -85,6 +85,22 @@ async def test_snapshot_then_live_without_a_seam(client: clusterd.Subscriber, se
     assert initial["start-position"] == initial["ledger-head"] == "5"
 
 
+async def test_snapshot_of_a_job_in_parts_is_each_part_as_it_was_recorded(
+    client: clusterd.Subscriber, service: app.Service
+) -> None:
+    given = [events.part(1, "10.0.0.1"), events.part(0, "10.0.0.2"), events.part(1, "10.0.0.3")]
+    receipts = await services.publish(service, *given)
+
+    [batch] = await clusterd.take(client.stream(lists=True), 1)
+
+    parts = batch.jobSummarySignals
+    assert [part.uuid for part in parts] == [str(receipt.uuid) for receipt in receipts]
+    assert [(part.cmIndex, part.HcclJson) for part in parts] == [
+        (each.signal.cm_index, each.signal.hccl_json) for each in given
+    ]
+    assert batch.JobTotalNum == 1
+
+
 async def test_live_delivery_and_replay_carry_the_same_bytes(
     client: clusterd.Subscriber, service: app.Service
 ) -> None:

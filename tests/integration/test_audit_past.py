@@ -65,8 +65,20 @@ def submissions() -> st.SearchStrategy[event.Submission]:
         st.sampled_from(["running", "failed"]),
         st.sampled_from([each for each in DETAILS if each is not None]),
     )
+    parts = st.builds(
+        events.part,
+        st.integers(0, 3),
+        st.sampled_from(["10.0.0.1", "10.0.0.2", "10.0.0.3"]),
+        job_id=names,
+        total=st.sampled_from([2, 2, 2, 3]),
+        server_count=st.sampled_from([1, 3, 3, 3, 4]),
+        job_status=st.sampled_from(["running", "running", "running", "complete"]),
+        time=st.sampled_from(["1700000000", "1700000000", "1700000000", ""]),
+        detail=st.sampled_from(DETAILS),
+    )
+    nowhere = st.builds(events.part, st.just(0), st.just("10.0.0.4"), job_id=names, cm_index=st.just(""))
     deletes = st.builds(events.deletion, names, delete_time=st.sampled_from(["", "1700000500"]))
-    return st.one_of(adds, adds, described, deletes)
+    return st.one_of(adds, parts, parts, parts, described, deletes, nowhere)
 
 
 def of_example(number: int, submission: event.Submission) -> event.Submission:
@@ -77,11 +89,13 @@ def of_example(number: int, submission: event.Submission) -> event.Submission:
 
 def same(row: asyncpg.Record) -> job.Job:
     """A row of the shape of audit.jobs, as the service has it; its detail read: spaces do not count."""
-    return read(jobs._job(row))
+    return read(jobs.from_row(row))
 
 
 def read(folded: job.Job) -> job.Job:
-    return replace(folded, detail=None if folded.detail is None else json.loads(folded.detail))
+    """What SQL has of a job: it does not say which parts have come."""
+    detail = None if folded.detail is None else json.loads(folded.detail)
+    return replace(folded, detail=detail, arriving=None)
 
 
 def recorded(row: asyncpg.Record) -> event.RecordedEvent:
@@ -114,11 +128,12 @@ async def test_as_of_every_position_a_job_is_what_evolve_makes_of_its_events(
         folded[row["job_id"]] = job.evolve(folded[row["job_id"]], recorded(row))
         for job_id, expected in folded.items():
             found = await connection.fetch(
-                "select * from audit.job_as_of($1, $2::bigint)", job_id, receipt.position
+                "select *, null as arriving from audit.job_as_of($1, $2::bigint)", job_id, receipt.position
             )
             assert [same(each) for each in found] == ([] if expected is None else [read(expected)])
     every = await connection.fetch(
-        "select * from audit.jobs_as_of((select position from audit.head())) where job_id = any ($1)",
+        "select *, null as arriving from audit.jobs_as_of((select position from audit.head()))"
+        " where job_id = any ($1)",
         list(folded),
     )
     assert {each["job_id"]: same(each) for each in every} == {

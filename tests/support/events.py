@@ -13,8 +13,10 @@ from jobledger.model.signal import INITIALIZING, Signal
 PUBLISHER = Principal.anonymous("127.0.0.1")
 
 
-def rank_table(*servers: str, devices: int = 1, status: str = "complete") -> str:
-    """A running job's HcclJson with some devices on each server."""
+def rank_table(
+    *servers: str, devices: int = 1, status: str = "complete", server_count: int | None = None
+) -> str:
+    """A running job's HcclJson with some devices on each server; a part's if there are to be more of them."""
     server_list = [
         {
             "device": [
@@ -28,7 +30,12 @@ def rank_table(*servers: str, devices: int = 1, status: str = "complete") -> str
         for number, server in enumerate(servers)
     ]
     return json.dumps(
-        {"status": status, "server_list": server_list, "server_count": str(len(servers)), "total": 1},
+        {
+            "status": status,
+            "server_list": server_list,
+            "server_count": str(server_count or len(servers)),
+            "total": 1,
+        },
         separators=(",", ":"),
     )
 
@@ -70,6 +77,19 @@ def submission(
         user_id=user_id,
         completes_all=completes_all,
     )
+
+
+def part(
+    place: int, *servers: str, job_id: str = "job-1", total: int = 2, server_count: int = 4, **fields: Any
+) -> event.Submission:
+    """A running job's part: some of its servers."""
+    given: dict[str, Any] = {
+        "job_status": "running",
+        "cm_index": str(place),
+        "total": str(total),
+        "hccl_json": rank_table(*servers, server_count=server_count),
+    }
+    return submission(job_id, **{**given, **fields})
 
 
 def deletion(job_id: str = "job-1", **fields: Any) -> event.Submission:

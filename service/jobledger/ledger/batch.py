@@ -18,7 +18,7 @@ from typing import TypeAlias
 from uuid import UUID
 
 from jobledger import errors
-from jobledger.model import chain, completion, event, job
+from jobledger.model import chain, completion, event, job, ranktable
 from jobledger.store import engine, eventlog, jobs
 from jobledger.wire import delivery, signals
 
@@ -80,7 +80,7 @@ async def record(
 async def _rank_tables(
     connection: engine.Connection, drafts: Sequence[completion.Draft], current: Mapping[str, job.Job]
 ) -> dict[int, str]:
-    """The present HcclJson of those jobs that a description will take it from."""
+    """By position, the HcclJson of those jobs that a description will take it from."""
     described = {
         each.job_id: each
         for draft in drafts
@@ -149,7 +149,7 @@ def _append(recording: _Recording, draft: completion.Draft) -> event.Receipt:
 def _rank_table(recording: _Recording, draft: completion.Draft, current: job.Job | None) -> str:
     if current is None or not completion.needs_rank_table(draft, current):
         return ""
-    return recording.rank_tables[current.signal_positions[-1]]
+    return ranktable.join([recording.rank_tables[at] for at in current.table_positions])
 
 
 def _row(

@@ -26,6 +26,9 @@ BY_DELETE = ("job_status", "total", "sid")
 BY_DESCRIPTION = ("job_status", "time", "cm_index", "total", "shared_tor_ip", "master_addr", "sid")
 """Signal fields that a description takes as well: describing a running job must not make it pending."""
 
+WHOLE = {"cm_index": "0", "total": "1"}
+"""What a signal says that is no part."""
+
 
 class Draft(msgspec.Struct, frozen=True, kw_only=True):
     """An event that was checked, masked and encoded, and waits for its place in the log."""
@@ -59,7 +62,7 @@ class Completed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def needs_rank_table(draft: Draft, current: job.Job | None) -> bool:
-    """Whether completion wants the job's present HcclJson, which only the log has."""
+    """Whether completion wants the job's present rank table, which only the log has."""
     return (
         draft.completes_all
         and current is not None
@@ -79,7 +82,7 @@ def complete(
 ) -> Completed:
     """The event with everything that its job can tell of it.
 
-    ``rank_table`` is the job's present HcclJson where :func:`needs_rank_table` asked for it, else "".
+    ``rank_table`` is the job's present one, joined, where :func:`needs_rank_table` asked for it, else "".
 
     Raises:
         errors.EventConflict: The job is live in another region.
@@ -129,6 +132,9 @@ def _life_goes_on(given: Signal, alive: job.Job, rank_table: str, filled: dict[s
     more: dict[str, str] = {}
     if not given.hccl_json:
         more["hccl_json"] = rank_table
+    if alive.arriving is not None:
+        # The job's own are those of a part; what is described is whole.
+        more |= {name: number for name, number in WHOLE.items() if not getattr(given, name)}
     if not given.delete_time and (given.job_status or filled["job_status"]) in ENDED_STATUSES:
         more["delete_time"] = alive.signal.delete_time
     return more

@@ -7,6 +7,14 @@ events and get the same job. It looks at nothing else.
 
     none ──add──▶ live ──add──▶ live ──delete──▶ ended ──add──▶ live (a new life, nothing of the old)
     none, ended ──delete──▶ as before
+
+A rank table may come in parts. The one that holds is the last that was complete, joined; the other fields
+are the newest part's. ``signal_positions``::
+
+    whole                  [9]
+    first parts            [1 2]            no table yet
+    all of 3 have come     [1 2 3]          these are the table
+    the next generation    [1 2 3 | 5 6]    1 to 3 are the table until the third one comes
 """
 
 from __future__ import annotations
@@ -18,7 +26,7 @@ from uuid import UUID
 import msgspec
 from msgspec.structs import replace
 
-from jobledger.model import detail, event
+from jobledger.model import detail, event, parts
 from jobledger.model.signal import ENDED_STATUSES, Signal
 
 
@@ -33,7 +41,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     """The newest add's signal, without uuid, HcclJson and unknown fields."""
 
     hccl_digest: bytes | None
-    """sha256 of the present HcclJson; None if none was given. The text itself is in the log."""
+    """sha256 of the present HcclJson, of a joined table that of the parts' sha256s; None if there is none.
+    The text itself is in the log."""
 
     detail: str | None
     """The CWAI description that holds, as detail.encode writes it; what no longer holds is taken out."""
@@ -56,12 +65,25 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     """When its delete was recorded; None while it lives. UTC."""
 
     signal_positions: tuple[event.Position, ...]
-    """The adds that make the current state, ascending; their HcclJson is the rank table."""
+    """The adds that make the current state, ascending: the table's, then the parts of the next one."""
+
+    arriving: parts.Generation | None
+    """The parts that came last, the table itself once they are complete; None if the newest add is whole."""
 
     @property
     def live(self) -> bool:
         """Whether no delete has ended it."""
         return self.deleted_at is None
+
+    @property
+    def table_positions(self) -> tuple[event.Position, ...]:
+        """The adds whose HcclJson, joined, is the rank table; none before the first complete one."""
+        if self.arriving is None:
+            return self.signal_positions
+        count = len(self.arriving.places)
+        if self.arriving.complete:
+            return self.signal_positions[-count:]
+        return self.signal_positions[:-count]
 
 
 def digest(hccl_json: str) -> bytes | None:
@@ -88,7 +110,13 @@ def evolve(job: Job | None, recorded: event.RecordedEvent) -> Job | None:
 
 def _added(alive: Job | None, recorded: event.RecordedEvent) -> Job:
     signal = recorded.signal
-    hccl_digest = digest(signal.hccl_json)
+    arriving = _arriving(alive, signal)
+    if arriving is None:
+        positions, hccl_digest = (recorded.position,), digest(signal.hccl_json)
+    else:
+        positions, hccl_digest = _positions(alive, arriving, recorded.position), arriving.digest
+        if not arriving.complete:
+            hccl_digest = alive.hccl_digest if alive is not None else None
     described = recorded.detail
     if described is None and alive is not None and alive.detail is not None:
         described = detail.without_derived(
@@ -111,8 +139,32 @@ def _added(alive: Job | None, recorded: event.RecordedEvent) -> Job:
         last_uuid=recorded.uuid,
         changed_at=recorded.recorded_at,
         deleted_at=None,
-        signal_positions=(recorded.position,),
+        signal_positions=positions,
+        arriving=arriving,
     )
+
+
+def _arriving(alive: Job | None, signal: Signal) -> parts.Generation | None:
+    """The generation that the newest add belongs to; None if it is whole."""
+    part = parts.of(signal)
+    if (
+        part is None
+        or alive is None
+        or alive.arriving is None
+        or (signal.job_status, signal.time) != (alive.signal.job_status, alive.signal.time)
+        or not alive.arriving.takes(part)
+    ):
+        return part
+    return alive.arriving.with_part(part)
+
+
+def _positions(
+    alive: Job | None, arriving: parts.Generation, position: event.Position
+) -> tuple[event.Position, ...]:
+    before = len(arriving.places) - 1
+    came = alive.signal_positions[-before:] if alive is not None and before else ()
+    table = alive.table_positions if alive is not None and not arriving.complete else ()
+    return (*table, *came, position)
 
 
 def _deleted(alive: Job, recorded: event.RecordedEvent) -> Job:

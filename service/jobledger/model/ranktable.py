@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import Final
 
 import msgspec
 
@@ -41,7 +44,19 @@ class RankTable(msgspec.Struct, frozen=True, kw_only=True):
         return given if given is not None and given <= LARGEST_COUNT else len(self.servers)
 
 
-_DECODER = msgspec.json.Decoder(RankTable)
+class _Counted(msgspec.Struct, frozen=True, kw_only=True):
+    """What tells a part from a whole table, of whatever type it is."""
+
+    server_list: msgspec.Raw = msgspec.Raw(b"")
+    server_count: msgspec.Raw = msgspec.Raw(b"")
+
+
+_DECODER: Final = msgspec.json.Decoder(RankTable)
+_COUNTED: Final = msgspec.json.Decoder(_Counted)
+_MEMBERS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_LIST: Final = msgspec.json.Decoder(list[msgspec.Raw])
+_COUNT: Final = re.compile(r"[0-9]{1,10}", re.ASCII)
+_UNREADABLE: Final = (msgspec.DecodeError, UnicodeEncodeError, RecursionError)
 
 
 def count_alone(hccl_json: str) -> str:
@@ -56,5 +71,58 @@ def read(hccl_json: str) -> RankTable:
     """
     try:
         return _DECODER.decode(hccl_json)
-    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+    except _UNREADABLE:
         return RankTable()
+
+
+def missing_servers_of(hccl_json: str) -> int | None:
+    """The server_count of a table that lists fewer servers than that; None for a whole one.
+
+    Counts without looking into the servers, as audit.part_count does in SQL.
+    """
+    try:
+        counted = _COUNTED.decode(hccl_json)
+        count = _number(bytes(counted.server_count))
+        return count if count is not None and count > len(_servers(counted.server_list)) else None
+    except _UNREADABLE:
+        return None
+
+
+def join(texts: Sequence[str]) -> str:
+    """One whole table of the parts of one, in their order; a single text as it is, "" of none.
+
+    What stands beside the servers is the first part's; ``total``, the number of parts, is 1 then.
+    """
+    if not texts:
+        return ""
+    if len(texts) == 1:
+        return texts[0]
+    parts = [_members(text) for text in texts]
+    servers = [server for part in parts for server in _servers(part.get("server_list", msgspec.Raw(b"")))]
+    joined: dict[str, object] = {**parts[0], "server_list": servers}
+    if "total" in joined:
+        joined["total"] = 1
+    return msgspec.json.encode(joined).decode()
+
+
+def _members(hccl_json: str) -> Mapping[str, msgspec.Raw]:
+    try:
+        return _MEMBERS.decode(hccl_json)
+    except _UNREADABLE:
+        return {}
+
+
+def _servers(server_list: msgspec.Raw) -> Sequence[msgspec.Raw]:
+    text = bytes(server_list)
+    return _LIST.decode(text) if text.startswith(b"[") else ()
+
+
+def _number(server_count: bytes) -> int | None:
+    """The count that a text or a number says; a number is spelled as Postgres spells it."""
+    if server_count[:1].isdigit():
+        said = format(Decimal(server_count.decode()), "f")
+    elif server_count.startswith(b'"'):
+        said = msgspec.json.decode(server_count, type=str)
+    else:
+        return None
+    return int(said) if _COUNT.fullmatch(said) and int(said) <= LARGEST_COUNT else None

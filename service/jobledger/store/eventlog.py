@@ -195,6 +195,12 @@ async def hccl(connection: engine.Connection, positions: Iterable[int]) -> Mappi
     return {row["position"]: row["hccl"] for row in await connection.fetch(_HCCL, list(positions))}
 
 
+async def rank_table(connection: engine.Connection, positions: Iterable[int]) -> Sequence[str]:
+    """The HcclJson of events, ascending by position: the parts of a table, to be joined."""
+    found = await hccl(connection, positions)
+    return [found[position] for position in sorted(found)]
+
+
 async def insert(connection: engine.Connection, rows: Sequence[Row]) -> None:
     """Write rows; needs the append lock, and positions that go on from the head. One round trip."""
     columns: list[Sequence[Any]] = list(zip(*rows, strict=True))

@@ -11,9 +11,9 @@ from uuid import UUID
 import asyncpg
 import msgspec
 
-from jobledger.model import chain, event, job, searchkeys, selection
+from jobledger.model import chain, event, job, parts, searchkeys, selection
 from jobledger.model.signal import Signal
-from jobledger.store import engine
+from jobledger.store import engine, eventlog
 
 _COLUMNS = (
     ("job_id", "text"),
@@ -41,6 +41,7 @@ _COLUMNS = (
     ("changed_at", "timestamptz"),
     ("deleted_at", "timestamptz"),
     ("signal_positions", "text"),  # an array of arrays would come out flat: each is a literal, cast below
+    ("arriving", "text"),
     ("shown_name", "text"),
     ("shown_status", "text"),
     ("train_frame", "text"),
@@ -56,12 +57,12 @@ NAMES = _NAMES
 # $1 job ids
 _CURRENT = f"select {_NAMES} from jobs where job_id = any ($1::text[])"  # noqa: S608 - our own names
 
-# $1 job id; the rank tables in position order
-_WITH_RANK_TABLES = f"""
-    select {_NAMES}, array(
-        select coalesce(hccl, '') from job_events
-        where position = any (jobs.signal_positions) order by position
-    ) as rank_tables
+# $1 job id; the rank table is null where there is none, and where it came in parts
+_WITH_RANK_TABLE = f"""
+    select {_NAMES}, (
+        select hccl from job_events where position = any (jobs.signal_positions) and jobs.arriving is null
+        order by position desc limit 1
+    ) as rank_table
     from jobs where job_id = $1
 """  # noqa: S608 - our own names
 
@@ -166,6 +167,7 @@ def _job(row: asyncpg.Record) -> job.Job:
         changed_at=row["changed_at"],
         deleted_at=row["deleted_at"],
         signal_positions=tuple(row["signal_positions"]),
+        arriving=None if row["arriving"] is None else parts.decode(row["arriving"]),
     )
 
 
@@ -197,6 +199,7 @@ def _values(current: job.Job) -> tuple[Any, ...]:
         current.changed_at,
         current.deleted_at,
         "{" + ",".join(map(str, current.signal_positions)) + "}",
+        None if current.arriving is None else parts.encode(current.arriving),
         *msgspec.structs.astuple(searchkeys.of(current)),
     )
 
@@ -220,9 +223,14 @@ async def current(connection: engine.Connection, job_ids: Iterable[str]) -> Mapp
 async def with_rank_tables(
     connection: engine.Connection, job_id: str
 ) -> tuple[job.Job, Sequence[str]] | None:
-    """A job, and the HcclJson of each event that makes its state; None for an unknown id."""
-    row = await connection.fetchrow(_WITH_RANK_TABLES, job_id)
-    return None if row is None else (_job(row), row["rank_tables"])
+    """A job, and its rank table, part by part; None for an unknown id."""
+    row = await connection.fetchrow(_WITH_RANK_TABLE, job_id)
+    if row is None:
+        return None
+    found = _job(row)
+    if found.arriving is None:
+        return found, [row["rank_table"] or ""]
+    return found, await eventlog.rank_table(connection, found.table_positions)
 
 
 def columns(current: job.Job) -> Mapping[str, object]:

@@ -159,7 +159,8 @@ jobs = sa.Table(
     Column(
         "hccl_digest",
         sa.LargeBinary,
-        comment="sha256 of the present HcclJson, null if none was given; the text is in job_events.",
+        comment="sha256 of the present HcclJson, of one joined from parts that of their sha256s; null if "
+        "there is none. The text is in job_events.",
     ),
     Column("detail", sa.Text, comment="CWAI description that holds, JSON; null if none was ever given."),
     Column("create_time", _MOMENT, nullable=False, comment="When this life began; fixed by its first add."),
@@ -181,7 +182,14 @@ jobs = sa.Table(
         "signal_positions",
         postgresql.ARRAY(sa.BigInteger),
         nullable=False,
-        comment="Positions of the adds that make the current state, ascending; a snapshot sends these.",
+        comment="Positions of the adds that make the current state, ascending: those of the rank table, then "
+        "the parts of the next one; a snapshot sends these.",
+    ),
+    Column(
+        "arriving",
+        sa.Text,
+        comment="The parts that came last, as JSON: of how many, which (cmIndex), their sha256s; null if the "
+        "newest add is whole.",
     ),
     Column(
         "shown_name",

@@ -140,10 +140,13 @@ class Lists:
     async def _rank_tables(self, jobs: Sequence[job.Job], *, whole: bool) -> Mapping[str, str]:
         """The rank table of each job, or as much as says how many servers it has; read bit by bit."""
         owners: dict[int, str] = {
-            each.signal_positions[-1]: each.job_id for each in jobs if each.hccl_digest is not None
+            at: each.job_id
+            for each in jobs
+            if each.hccl_digest is not None
+            for at in each.table_positions[None if whole else -1 :]
         }
         positions = sorted(owners)
-        tables: dict[str, str] = {}
+        tables: dict[str, list[str]] = {}
         while positions:
             async with self._pool.connection(patience_seconds=engine.CALLER_PATIENCE_SECONDS) as connection:
                 rows = await eventlog.at(connection, positions, size_bytes=HCCL_BYTES)
@@ -151,7 +154,9 @@ class Lists:
                 break
             for row in rows:
                 text = row.hccl or ""
-                tables[owners[row.position]] = text if whole else ranktable.count_alone(text)
+                tables.setdefault(owners[row.position], []).append(
+                    text if whole else ranktable.count_alone(text)
+                )
             await asyncio.sleep(0)
             positions = positions[len(rows) :]
-        return tables
+        return {job_id: ranktable.join(texts) for job_id, texts in tables.items()}

@@ -12,7 +12,7 @@ import msgspec
 from aiohttp import web
 
 from jobledger.ledger import past
-from jobledger.model import cwai, event, job, returnobj
+from jobledger.model import cwai, event, job, ranktable, returnobj
 from jobledger.model.principal import Scope
 from jobledger.store import engine, eventlog, history, ledgerinfo, listing
 from jobledger.store import jobs as view
@@ -101,8 +101,8 @@ class Reads:
             etag = self._tag(epoch, shown.last_position, as_of, ended_too=ended_too)
             if entitytags.has(request, etag):
                 return web.Response(status=304, headers={"ETag": etag})
-            tables = await eventlog.hccl(connection, shown.signal_positions)
-        body = await self._body(shown, [tables[at] for at in sorted(tables)], ended_too=ended_too)
+            rank_tables = await eventlog.rank_table(connection, shown.table_positions)
+        body = await self._body(shown, rank_tables, ended_too=ended_too)
         return web.Response(body=body, headers={**envelope.JSON, "ETag": etag})
 
     def _tag(self, epoch: object, position: int, as_of: str = "", *, ended_too: bool) -> str:
@@ -110,7 +110,7 @@ class Reads:
 
     async def _body(self, shown: job.Job, rank_tables: Sequence[str], *, ended_too: bool) -> bytes:
         def made() -> bytes:
-            built = returnobj.build(shown, rank_tables[-1] if rank_tables else "", self._zone)
+            built = returnobj.build(shown, ranktable.join(rank_tables), self._zone)
             if ended_too:
                 built = returnobj.with_delete_time(built, shown, self._zone)
             return envelope.encoded(built)
