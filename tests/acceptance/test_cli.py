@@ -54,8 +54,8 @@ async def start(
     )
 
 
-async def call(service: app.Service, *arguments: str, given: str = "") -> Result:
-    process = await start(service, *arguments)
+async def call(service: app.Service, *arguments: str, given: str = "", prefix: Sequence[str] = ()) -> Result:
+    process = await start(service, *arguments, prefix=prefix)
     async with asyncio.timeout(60):
         out, err = await process.communicate(given.encode())
     assert process.returncode is not None
@@ -146,6 +146,14 @@ async def test_a_subscriber_resumes_after_a_uuid(service: app.Service) -> None:
     assert "训练" in line
 
 
+async def test_a_name_that_the_terminal_cannot_show_ends_nothing(service: app.Service) -> None:
+    await call(service, "publish", "-", given=lines(LINES[0]))
+
+    shown = await call(service, "job", "job-1", prefix=("env", "PYTHONIOENCODING=ascii"))
+
+    assert "\\u8bad\\u7ec3" in shown.out, shown.err
+
+
 async def test_a_uuid_that_the_log_does_not_hold_ends_with_what_to_do(service: app.Service) -> None:
     result = await call(service, "subscribe", "--after", LAST)
 
@@ -175,6 +183,7 @@ async def test_a_job_is_shown(service: app.Service) -> None:
 
     assert "训练" in shown.out
     assert "Pending" in shown.out
+    assert "logOutput" not in shown.out
     assert (described["jobID"], described["regionID"]) == ("job-1", "default")
     assert (unknown.code, "nope" in unknown.err) == (1, True)
 

@@ -19,8 +19,8 @@ def command(
         Path | None,
         typer.Option(
             envvar="TRACE",
-            help="The pod list of Alibaba's GPU cluster of 2023 (openb_pod_list_default.csv); "
-            "without it a trace of the same shape is generated.",
+            help="The pod list of Alibaba's GPU cluster of 2023 (openb_pod_list_default.csv of GitHub's "
+            "alibaba/clusterdata); without it a trace of the same shape is generated.",
         ),
     ] = None,
     count: Annotated[int, typer.Option("--pods", min=1, help="Pods to generate.")] = generated.PODS,
@@ -35,10 +35,6 @@ def command(
     """Play a cluster's life into the running service, watch subscribers follow, and check what they got."""
     if seed is None:
         seed = int(time.time())
-    if trace is None:
-        typer.echo(f"Playing a generated trace of {count:,} pods, seed {seed}; TRACE=file plays a real one.")
-    else:
-        typer.echo(f"Playing the real trace {trace}.")
     problems = terminal.run(_play(server, trace, count, seed, subscribers, cuts, rate))
     if problems:
         terminal.fail("\n".join(("what subscribers got is not what was published:", *problems)))
@@ -48,7 +44,12 @@ async def _play(  # noqa: PLR0917 - the command's options, handed on once
     server: str, trace: Path | None, count: int, seed: int, subscribers: int, cuts: int, rate: float
 ) -> list[str]:
     address = connection.Address.parse(server)
-    lives = pods.read(trace) if trace is not None else generated.generate(count, seed=seed)
+    if trace is None:
+        lives = generated.generate(count, seed=seed)
+        typer.echo(f"Playing a generated trace of {count:,} pods, seed {seed}; TRACE=file plays a real one.")
+    else:
+        lives = pods.read(trace)
+        typer.echo(f"Playing the real trace {trace}.")
     demonstration = play.Play(events.of(lives), subscribers=subscribers, cuts=cuts)
     await demonstration.run(address, rate)
     return demonstration.check()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, cast
 
 import msgspec
 import rich.console
@@ -31,10 +31,17 @@ def command(
     table = rich.table.Table(show_header=False, box=None, pad_edge=False)
     table.add_column(style="dim")
     for name, value in described.items():
-        if value not in ("", 0, False, []):
+        if _given(value):
             # As text: a name with brackets in it is no markup.
             table.add_row(name, rich.text.Text(_shown(value)))
     rich.console.Console().print(table)
+
+
+def _given(value: object) -> bool:
+    """Whether somebody said anything: REST answers with every key, and zeros and empty text for the rest."""
+    if isinstance(value, dict):
+        return any(map(_given, cast("dict[str, object]", value).values()))
+    return bool(value)
 
 
 def _shown(value: object) -> str:
