@@ -259,6 +259,26 @@ async def test_tail_keeps_its_head_while_postgres_is_away(database: str) -> None
     assert following.head == 0
 
 
+async def test_tail_outlives_a_time_in_which_every_connection_is_in_use(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    patience = vars(engine.ReadPool.connection)["__wrapped__"].__kwdefaults__
+    monkeypatch.setitem(patience, "patience_seconds", 0.1)
+    pool = engine.ReadPool(database, size=1)
+    await pool.open()
+    following = tail.Tail(pool, window.Window(limit_bytes=1), poll_seconds=0.05)
+    await following.start()
+    running = asyncio.create_task(following.run())
+
+    async with pool.connection(patience_seconds=10):
+        await polling.eventually(lambda: _is(following.available, expected=False))
+    await polling.eventually(lambda: _is(following.available, expected=True))
+
+    assert not running.done()
+    running.cancel()
+    await pool.close()
+
+
 async def test_append_between_any_two_steps_of_snapshot_and_tail_is_delivered_once(
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

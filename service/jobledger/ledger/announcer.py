@@ -41,7 +41,7 @@ class Announcer:
             try:
                 async with self._pool.connection() as connection:
                     self._note(await listener.notify(connection, listener.HEAD_CHANNEL, str(self._head)))
-            except errors.DatabaseUnavailable as error:
+            except errors.Unavailable as error:
                 _log.debug("position %d was not announced: %s", self._head, error)
             await asyncio.sleep(DEBOUNCE_SECONDS)
 

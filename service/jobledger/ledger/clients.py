@@ -167,7 +167,7 @@ class Clients:
                 if time.monotonic() >= housekeeping_at:
                     await self._keep_house()
                     housekeeping_at = time.monotonic() + HOUSEKEEPING_SECONDS
-            except errors.DatabaseUnavailable:
+            except errors.Unavailable:
                 _log.debug("fences are not checked while Postgres is away")
 
     async def _check_fences(self) -> None:

@@ -58,7 +58,7 @@ class Tail:
             self._woken.clear()
             try:
                 await self._advance()
-            except errors.DatabaseUnavailable as error:
+            except errors.Unavailable as error:
                 if self.available:
                     _log.warning("the log cannot be followed for now: %s", error)
                 self.available = False
