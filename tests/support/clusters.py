@@ -66,7 +66,7 @@ class Cluster:
             lines = (self.data / "postmaster.pid").read_text().splitlines()
         except FileNotFoundError:
             return False
-        return lines[0] == str(self._process.pid) and lines[7:] == ["ready   "]
+        return lines[:1] == [str(self._process.pid)] and lines[7:] == ["ready   "]
 
     @property
     def running(self) -> bool:
