@@ -4,13 +4,14 @@ The map of the package, outer to inner; a module imports only from its own line 
 (held by import-linter):
 
     cli                     what people type
+    workers                 several processes that serve as one
     app                     the composition root: everything is put together here, settings stop here
     database                the Postgres that it runs on: given or embedded, migrated, found fit
     rpc | web | client      the edges: gRPC, REST, and the Python client
     ledger                  appending, and reading in order; knows no transport
     store | wire            the only door to Postgres | protobuf to model and back
     model                   values and folds: no IO, no clock, no setting
-    errors | logs           what can go wrong, and what a caller can do | how log lines look
+    errors | logs | ports   what can go wrong, and what a caller can do | how log lines look | listening
 
 ``embedded`` runs a private Postgres and is used by ``database`` alone.
 """

@@ -85,23 +85,33 @@ class Service:
     web: web_server.WebServer
 
 
-async def serve(settings: Settings, *, migrate: bool, on_ready: Callable[[Ready], None]) -> None:
-    """Run until SIGTERM or SIGINT, then shut down within the grace time.
-
-    Raises:
-        errors.SetupError: The service cannot start as it is set up.
-        errors.DatabaseUnavailable: The given Postgres does not answer, for as long as is waited for it.
-    """
+def begin(settings: Settings) -> asyncio.Event:
+    """What a process that serves begins with: its logs, its file descriptors, and when it is told to stop."""
     logs.configure(level=settings.log_level, form=settings.log_format)
     _take_all_file_descriptors()
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    return stop
+
+
+async def serve(
+    settings: Settings, *, migrate: bool, on_ready: Callable[[Ready], None], share_ports: bool = False
+) -> None:
+    """Run until SIGTERM or SIGINT, then shut down within the grace time.
+
+    ``share_ports`` lets other processes that share them listen on the same ports (``workers``).
+
+    Raises:
+        errors.SetupError: The service cannot start as it is set up.
+        errors.DatabaseUnavailable: The given Postgres does not answer, for as long as is waited for it.
+    """
+    stop = begin(settings)
     async with database.provided(settings) as used:
         if not await database.prepared(used, settings, migrate=migrate, stop=stop):
             return
-        async with running(settings, used.dsn) as service:
+        async with running(settings, used.dsn, share_ports=share_ports) as service:
             on_ready(
                 Ready(
                     grpc=f"{service.host}:{service.grpc_port}",
@@ -127,7 +137,7 @@ async def migrate(settings: Settings) -> str:
 
 
 @contextlib.asynccontextmanager
-async def running(settings: Settings, dsn: str) -> AsyncGenerator[Service]:
+async def running(settings: Settings, dsn: str, *, share_ports: bool = False) -> AsyncGenerator[Service]:
     """A service on a migrated database, for as long as the block lasts.
 
     Raises:
@@ -177,6 +187,13 @@ async def running(settings: Settings, dsn: str) -> AsyncGenerator[Service]:
             request_limit_bytes=settings.request_limit_bytes,
             send_timeout_seconds=settings.send_timeout_seconds,
         )
+        hearing = listener.Listener(
+            dsn,
+            pool,
+            on_head=following.wake,
+            on_stream=known.claimed,
+            on_connected=lambda: following.wake(0),
+        )
         web = web_server.WebServer(
             appender=appending,
             pool=pool,
@@ -187,26 +204,22 @@ async def running(settings: Settings, dsn: str) -> AsyncGenerator[Service]:
             reader=common.reader,
             starts=common.starts,
             cors_origins=settings.cors_origins,
+            hears=lambda: bool(hearing.hears),
         )
         loops = [
             following.run(),
             announcing.run(),
             known.run(poll_seconds=settings.poll_seconds),
-            listener.listen(
-                dsn,
-                on_head=following.wake,
-                on_stream=known.claimed,
-                on_connected=lambda: following.wake(0),
-            ),
+            hearing.run(),
         ]
         grace = _Grace(settings.grace_seconds)
         async with _looping(appending, loops, grace):
-            with _told_of_port(settings.host, settings.grpc_port, "JOBLEDGER_GRPC_PORT"):
-                grpc_port = await rpc.start(settings.host, settings.grpc_port)
+            with told_of_port(settings.host, settings.grpc_port, "JOBLEDGER_GRPC_PORT"):
+                grpc_port = await rpc.start(settings.host, settings.grpc_port, shared=share_ports)
             rpc.set_serving(serving=True)
             try:
-                with _told_of_port(settings.host, settings.http_port, "JOBLEDGER_HTTP_PORT"):
-                    http_port = await web.start(settings.host, settings.http_port)
+                with told_of_port(settings.host, settings.http_port, "JOBLEDGER_HTTP_PORT"):
+                    http_port = await web.start(settings.host, settings.http_port, shared=share_ports)
                 yield Service(
                     host=settings.host,
                     grpc_port=grpc_port,
@@ -229,7 +242,7 @@ async def running(settings: Settings, dsn: str) -> AsyncGenerator[Service]:
 
 
 @contextlib.contextmanager
-def _told_of_port(host: str, port: int, variable: str) -> Generator[None]:
+def told_of_port(host: str, port: int, variable: str) -> Generator[None]:
     """Says which address cannot be had, and how to name another."""
     try:
         yield

@@ -18,6 +18,12 @@ from jobledger.store import engine, ledgerinfo, roles, schema
 RETRY_SECONDS: Final = 0.5
 """Between two looks, at the start, at whether Postgres answers by now."""
 
+OWN_CONNECTIONS: Final = 2
+"""Connections of a process beside its pool: one appends, one listens."""
+
+PEOPLES_CONNECTIONS: Final = 20
+"""Connections of the private Postgres for psql, ``jobledger verify`` and the like."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -51,7 +57,11 @@ async def provided(settings: Settings) -> AsyncGenerator[Database]:
         owner = separate.get_secret_value() if separate is not None else dsn
         yield Database(dsn=dsn, owner=owner, people=dsn, private=False)
         return
-    async with embedded.running(settings.data_dir, binaries=settings.postgres_binaries) as server:
+    ours = settings.workers * (settings.read_pool_size + OWN_CONNECTIONS)
+    connections = max(embedded.CONNECTIONS, ours + PEOPLES_CONNECTIONS)
+    async with embedded.running(
+        settings.data_dir, binaries=settings.postgres_binaries, connections=connections
+    ) as server:
         yield _private(server.dsn)
 
 

@@ -36,7 +36,8 @@
     └── SetupError                 the service cannot start as it is set up
         ├── SchemaError            the schema is not ours, newer, or older
         ├── DatabaseUnsuitable     version or encoding
-        └── EmbeddedPostgresError  the private Postgres does not run
+        ├── EmbeddedPostgresError  the private Postgres does not run
+        └── WorkerFailed           a worker ends whenever it is started
 
 Messages give what, the values, and what to do. The outward mapping is one table an edge: ``rpc.status``
 and ``web.envelope``.
@@ -333,3 +334,13 @@ class DatabaseUnsuitable(SetupError):
 
 class EmbeddedPostgresError(SetupError):
     """The private Postgres could not be set up, started or reached."""
+
+
+class WorkerFailed(SetupError):
+    """A worker ends whenever it is started."""
+
+    def __init__(self, number: int, *, tries: int, status: int) -> None:
+        super().__init__(
+            f"worker {number} ended {tries} times soon after its start, the last time with {status}; "
+            "its own log lines say why. All workers are ended"
+        )

@@ -69,6 +69,11 @@ def _ending(form: Format) -> list[typing.Processor]:
             ]
 
 
+def process(*, worker: int) -> None:
+    """Every line of this process, and of all tasks that it starts from now on, says which worker it is."""
+    contextvars.bind_contextvars(worker=worker)
+
+
 @contextlib.contextmanager
 def request(**named: str) -> Generator[None]:
     """Lines within belong to a new request, of which this is known."""

@@ -165,6 +165,10 @@ class Settings(BaseSettings):
 
     # The process
 
+    workers: Count = 1
+    """Processes that serve the same ports on this machine; clients are spread over them by connection. About
+    one a core; each has the caches, the pool and the limits that stand here as *a process*."""
+
     grace_seconds: Seconds = 10.0
     """How long a shutdown may take: queued appends are finished, streams told where to resume. Below the
     30 s after which Kubernetes kills, with room for the embedded Postgres to stop."""

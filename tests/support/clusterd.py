@@ -54,11 +54,11 @@ class Subscriber:
 
     def __init__(self, address: str, *, own_connection: bool = False) -> None:
         options = (("grpc.use_local_subchannel_pool", 1),) if own_connection else ()
-        self._channel = grpc.aio.insecure_channel(address, options=options)
-        self.stub = services.JobStub(self._channel)
+        self.channel: Any = grpc.aio.insecure_channel(address, options=options)
+        self.stub = services.JobStub(self.channel)
 
     async def close(self) -> None:
-        await self._channel.close()
+        await self.channel.close()
 
     async def register(self, role: str = "CCAgent") -> Any:
         return await self.stub.Register(messages.ClientInfo(role=role))

@@ -52,9 +52,17 @@ def test_where_the_service_is_can_be_a_variable(command: str) -> None:
     assert "JOBLEDGER_SERVER" in runner.invoke(program.app, [command, "--help"]).stdout
 
 
-@pytest.mark.parametrize("option", ["HOST", "GRPC_PORT", "HTTP_PORT", "DATA_DIR"])
+@pytest.mark.parametrize("option", ["HOST", "GRPC_PORT", "HTTP_PORT", "WORKERS", "DATA_DIR"])
 def test_every_option_of_serve_can_be_a_variable(option: str) -> None:
     assert f"JOBLEDGER_{option}" in runner.invoke(program.app, ["serve", "--help"]).stdout
+
+
+@pytest.mark.parametrize("count", ["0", "-1", "two"])
+def test_a_number_of_workers_that_will_not_do_is_named(count: str) -> None:
+    result = runner.invoke(program.app, ["serve", "--workers", count])
+
+    assert result.exit_code == 2
+    assert "'--workers'" in result.output
 
 
 @pytest.mark.parametrize("command", [["publish", "/dev/null"], ["subscribe"], ["demo", "--pods", "1"]])

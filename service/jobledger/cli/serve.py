@@ -46,6 +46,14 @@ def serve(
             min=0, max=65_535, envvar="JOBLEDGER_HTTP_PORT", help="REST; 0 takes a free one. [default: 8080]"
         ),
     ] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            envvar="JOBLEDGER_WORKERS",
+            help="Processes that serve the same ports; about one a core. [default: 1]",
+        ),
+    ] = None,
     data_dir: DataDir = None,
     migrate: Annotated[
         bool, typer.Option("--migrate/--no-migrate", help="Bring the schema up first.")
@@ -59,10 +67,17 @@ def serve(
     """
     try:
         from jobledger import app, settings  # noqa: PLC0415 - the base installation has no server
+        from jobledger import workers as several  # noqa: PLC0415 - the same
     except ModuleNotFoundError as missing:
         _needs_server("serve", missing)
 
-    given = {"host": host, "grpc_port": grpc_port, "http_port": http_port, "data_dir": data_dir}
+    given = {
+        "host": host,
+        "grpc_port": grpc_port,
+        "http_port": http_port,
+        "workers": workers,
+        "data_dir": data_dir,
+    }
     try:
         loaded = settings.load(**{name: value for name, value in given.items() if value is not None})
     except errors.SetupError as error:
@@ -71,7 +86,8 @@ def serve(
     def announce(ready: app.Ready) -> None:
         typer.echo(_as_json(ready) if as_json else _as_text(ready, loaded.default_region))
 
-    terminal.run(app.serve(loaded, migrate=migrate, on_ready=announce))
+    serving = several.serve if loaded.workers > 1 else app.serve
+    terminal.run(serving(loaded, migrate=migrate, on_ready=announce))
 
 
 def migrate(*, data_dir: DataDir = None) -> None:

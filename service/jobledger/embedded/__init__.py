@@ -18,6 +18,6 @@ Must never change the permissions of a directory that it did not make.
 
 from __future__ import annotations
 
-from jobledger.embedded.server import Server, running, running_dsn
+from jobledger.embedded.server import CONNECTIONS, Server, running, running_dsn
 
-__all__ = ["Server", "running", "running_dsn"]
+__all__ = ["CONNECTIONS", "Server", "running", "running_dsn"]

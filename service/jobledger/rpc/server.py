@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import binascii
 import logging
-import socket
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
@@ -23,13 +22,10 @@ from grpclib.health.v1 import health_pb2
 from grpclib.reflection.service import ServerReflection
 from h2.errors import ErrorCodes
 
-from jobledger import errors, logs
+from jobledger import errors, logs, ports
 from jobledger.rpc import connection, internals, methods, streaming
 
 logger = logging.getLogger(__name__)
-
-BACKLOG: Final = 1024
-"""Connections waiting to be accepted: a thousand subscribers come back at once after a restart."""
 
 FORCE_SECONDS: Final = 1.0
 """How long calls have, once cut short at the end of the grace time, to send their status."""
@@ -92,25 +88,17 @@ class ServiceServer:
         """What ``grpc.health.v1`` answers from now on; nothing was said yet at the start."""
         self._status.set(serving)
 
-    async def start(self, host: str, port: int, *, reuse_port: bool = False) -> int:
-        """Listens; the answer is the port, a free one for 0. A name is resolved to its first address.
+    async def start(self, host: str, port: int, *, shared: bool = False) -> int:
+        """Listens; the answer is the port, a free one for 0; see :func:`ports.listening`.
 
         Raises:
             OSError: the port is taken or the address is not ours.
             RuntimeError: the installed grpclib will not do.
         """
         self._whole_chunks = await internals.verify()
+        sock = await ports.listening(host, port, shared=shared)
         loop = asyncio.get_running_loop()
-        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        family, _, _, _, address = found[0]
-        sock = socket.create_server(
-            address[:2],
-            family=family,
-            backlog=BACKLOG,
-            reuse_port=reuse_port,
-            dualstack_ipv6=family is socket.AF_INET6 and address[0] == "::" and socket.has_dualstack_ipv6(),
-        )
-        self._listener = await loop.create_server(self._connection, sock=sock, backlog=BACKLOG)
+        self._listener = await loop.create_server(self._connection, sock=sock, backlog=ports.BACKLOG)
         bound: int = sock.getsockname()[1]
         return bound
 

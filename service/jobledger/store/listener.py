@@ -2,13 +2,19 @@
 
 A notification is only a hint: correctness rests on the poll (ledger.tail). Nothing may run on the
 listening connection but LISTEN and its probe: it goes silent after a bare ``prepare()``.
+
+That LISTEN succeeded proves nothing. A pooler in transaction mode answers it, gives the session away, and
+drops what comes for it; what one sends to oneself arrives even so. So another connection sends the probe.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
+from typing import Final
+from uuid import uuid4
 
 import asyncpg
 
@@ -21,8 +27,14 @@ HEAD_CHANNEL = "jobledger_head"
 STREAM_CHANNEL = "jobledger_stream"
 """Payload: client id, a space, the id of its running stream."""
 
+PROBE_CHANNEL = "jobledger_probe"
+"""Payload: a word of the process that sent it, to hear whether it arrives."""
+
 PROBE_SECONDS = 12.0
 """How often the connection is tried: a dead peer is not noticed otherwise."""
+
+ARRIVAL_SECONDS = 5.0
+"""How long a notification may take; on a busy machine it takes milliseconds."""
 
 RETRY_SECONDS = (0.1, 5.0)
 """First and longest pause before connecting again."""
@@ -43,60 +55,101 @@ async def notify(connection: engine.Connection, channel: str, payload: str) -> b
     return True
 
 
-async def listen(
-    dsn: str,
-    *,
-    on_head: Callable[[int], None],
-    on_stream: Callable[[str, str], None],
-    on_connected: Callable[[], None],
-) -> None:
-    """Listen for ever, over every loss of the connection; ends only by cancellation.
+class Listener:
+    """Hears what other processes notify.
 
     ``on_connected`` runs after LISTEN took effect: what came before it must be read, not waited for.
+    ``pool`` sends the probes.
     """
-    pause, longest = RETRY_SECONDS
-    while True:
+
+    def __init__(
+        self,
+        dsn: str,
+        pool: engine.ReadPool,
+        *,
+        on_head: Callable[[int], None],
+        on_stream: Callable[[str, str], None],
+        on_connected: Callable[[], None],
+    ) -> None:
+        self._dsn = dsn
+        self._pool = pool
+        self._on_head = on_head
+        self._on_stream = on_stream
+        self._on_connected = on_connected
+        self.hears: bool | None = None
+        """Whether the last probe arrived, False meaning that this process polls; None while not connected."""
+
+        self._word: Final = uuid4().hex
+        self._arrived = asyncio.Event()
+
+    async def run(self) -> None:
+        """Listen for ever, over every loss of the connection; ends only by cancellation."""
+        pause, longest = RETRY_SECONDS
+        while True:
+            try:
+                await self._listen()
+            except errors.Unavailable as error:
+                _log.warning("wake-ups between processes are interrupted, polling goes on: %s", error)
+                self.hears = None
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, longest)
+            else:
+                pause = RETRY_SECONDS[0]
+
+    async def _listen(self) -> None:
+        """Listen until the connection is lost, then return."""
+        lost = asyncio.Event()
+        connection = await engine.connect(self._dsn)
         try:
-            await _listen_once(dsn, on_head=on_head, on_stream=on_stream, on_connected=on_connected)
-        except errors.DatabaseUnavailable as error:
-            _log.warning("wake-ups between processes are interrupted, polling goes on: %s", error)
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, longest)
-        else:
-            pause = RETRY_SECONDS[0]
+            connection.add_termination_listener(lambda _: lost.set())
+            with engine.translated():
+                await connection.add_listener(HEAD_CHANNEL, self._head)
+                await connection.add_listener(STREAM_CHANNEL, self._stream)
+                await connection.add_listener(PROBE_CHANNEL, self._probe)
+                self._on_connected()
+                while not lost.is_set():
+                    self._note(await self._probed(lost))
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(PROBE_SECONDS):
+                            await lost.wait()
+                    if not lost.is_set():
+                        await connection.execute("select")
+            _log.info("the listening connection was closed by the server")
+        finally:
+            connection.terminate()
 
+    async def _probed(self, lost: asyncio.Event) -> bool:
+        """Whether a notification of another connection arrives."""
+        self._arrived.clear()
+        async with self._pool.connection() as connection:
+            await notify(connection, PROBE_CHANNEL, self._word)
+        waiting = [asyncio.create_task(each.wait()) for each in (self._arrived, lost)]
+        try:
+            await asyncio.wait(waiting, timeout=ARRIVAL_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in waiting:
+                task.cancel()
+        return self._arrived.is_set()
 
-async def _listen_once(
-    dsn: str,
-    *,
-    on_head: Callable[[int], None],
-    on_stream: Callable[[str, str], None],
-    on_connected: Callable[[], None],
-) -> None:
-    """Listen until the connection is lost, then return."""
-    lost = asyncio.Event()
+    def _note(self, hears: bool) -> None:  # noqa: FBT001 - what was found, not how to do it
+        if not hears and self.hears is not False:
+            _log.warning(
+                "poll-only: notifications of other processes do not arrive, their events are seen with the "
+                "next poll. Is there a pooler in transaction mode, such as pgbouncer, in "
+                "JOBLEDGER_DATABASE_URL? Name Postgres itself"
+            )
+        elif hears and self.hears is False:
+            _log.info("notifications of other processes arrive again")
+        self.hears = hears
 
-    def head(_connection: object, _pid: int, _channel: str, payload: object) -> None:
+    def _head(self, _connection: object, _pid: int, _channel: str, payload: object) -> None:
         # Anybody in the database may notify; a payload that is none of ours is only a wake-up.
-        on_head(int(text) if (text := str(payload)).isdecimal() else 0)
+        self._on_head(int(text) if (text := str(payload)).isdecimal() else 0)
 
-    def stream(_connection: object, _pid: int, _channel: str, payload: object) -> None:
+    def _stream(self, _connection: object, _pid: int, _channel: str, payload: object) -> None:
         client_id, _, stream_id = str(payload).rpartition(" ")
-        on_stream(client_id, stream_id)
+        self._on_stream(client_id, stream_id)
 
-    connection = await engine.connect(dsn)
-    try:
-        connection.add_termination_listener(lambda _: lost.set())
-        with engine.translated():
-            await connection.add_listener(HEAD_CHANNEL, head)
-            await connection.add_listener(STREAM_CHANNEL, stream)
-            on_connected()
-            while not lost.is_set():
-                try:
-                    async with asyncio.timeout(PROBE_SECONDS):
-                        await lost.wait()
-                except TimeoutError:
-                    await connection.execute("select")
-        _log.info("the listening connection was closed by the server")
-    finally:
-        connection.terminate()
+    def _probe(self, _connection: object, _pid: int, _channel: str, payload: object) -> None:
+        if payload == self._word:
+            self._arrived.set()

@@ -24,10 +24,15 @@ class Metrics:
     """Counts requests, and answers ``/metrics``."""
 
     def __init__(
-        self, *, appending: appender.Appender, following: tail.Tail, streams: Callable[[], int]
+        self,
+        *,
+        appending: appender.Appender,
+        following: tail.Tail,
+        streams: Callable[[], int],
+        hears: Callable[[], bool],
     ) -> None:
         self._registry = prometheus_client.CollectorRegistry()
-        self._registry.register(_Ledger(appending, following, streams))
+        self._registry.register(_Ledger(appending, following, streams, hears))
         self._seconds = prometheus_client.Histogram(
             "jobledger_http_request_seconds",
             "Time from a request's head to its answer.",
@@ -52,11 +57,16 @@ class _Ledger(Collector):
     """The ledger's numbers at the moment of a look."""
 
     def __init__(
-        self, appending: appender.Appender, following: tail.Tail, streams: Callable[[], int]
+        self,
+        appending: appender.Appender,
+        following: tail.Tail,
+        streams: Callable[[], int],
+        hears: Callable[[], bool],
     ) -> None:
         self._appending = appending
         self._following = following
         self._streams = streams
+        self._hears = hears
 
     def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
         """Every number."""
@@ -78,6 +88,10 @@ class _Ledger(Collector):
             "jobledger_data_loss": (
                 "1 while a position is missing from the log.",
                 float(self._following.loss is not None),
+            ),
+            "jobledger_notifications_arrive": (
+                "0 while this process hears of other processes' events with its next poll only.",
+                float(self._hears()),
             ),
             "jobledger_sse_streams": ("Open streams of server-sent events.", self._streams()),
         }

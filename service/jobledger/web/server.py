@@ -9,20 +9,16 @@ end of its connection; after the grace time the rest is cut short.
 from __future__ import annotations
 
 import asyncio
-import socket
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from datetime import tzinfo
 from typing import Final
 
 from aiohttp import web
 
-from jobledger import logs
+from jobledger import logs, ports
 from jobledger.ledger import appender, start, subscription, tail
 from jobledger.store import engine
 from jobledger.web import connection, dressing, events, health, identity, jobs, lists, metrics, reads, routes
-
-BACKLOG: Final = 1024
-"""Connections waiting to be accepted."""
 
 KEEP_ALIVE_SECONDS: Final = 75.0
 """How long an idle connection stays open: longer than the proxies before us keep theirs."""
@@ -43,6 +39,7 @@ class WebServer:
         reader: subscription.Reader,
         starts: start.Starts,
         cors_origins: Collection[str] = (),
+        hears: Callable[[], bool],
     ) -> None:
         self._dressing = dressing.Dressing(cors_origins)
         self._health = health.Health(tail)
@@ -61,29 +58,22 @@ class WebServer:
             stream=self._events,
             state=self._health,
             measured=metrics.Metrics(
-                appending=appender, following=tail, streams=lambda: self._events.streams
+                appending=appender, following=tail, streams=lambda: self._events.streams, hears=hears
             ),
         )
         self._server: _Server | None = None
         self._listener: asyncio.Server | None = None
 
-    async def start(self, host: str, port: int) -> int:
-        """Listens; the answer is the port, a free one for 0. A name is resolved to its first address.
+    async def start(self, host: str, port: int, *, shared: bool = False) -> int:
+        """Listens; the answer is the port, a free one for 0; see :func:`ports.listening`.
 
         Raises:
             OSError: the port is taken or the address is not ours.
         """
+        sock = await ports.listening(host, port, shared=shared)
         loop = asyncio.get_running_loop()
-        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        family, _, _, _, address = found[0]
-        sock = socket.create_server(
-            address[:2],
-            family=family,
-            backlog=BACKLOG,
-            dualstack_ipv6=family is socket.AF_INET6 and address[0] == "::" and socket.has_dualstack_ipv6(),
-        )
         self._server = _Server(self._answer)
-        self._listener = await loop.create_server(self._server, sock=sock, backlog=BACKLOG)
+        self._listener = await loop.create_server(self._server, sock=sock, backlog=ports.BACKLOG)
         bound: int = sock.getsockname()[1]
         return bound
 

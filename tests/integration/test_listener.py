@@ -1,0 +1,108 @@
+"""Whether notifications arrive, as a process finds out for itself."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncGenerator, Iterator
+
+import aiohttp
+import pytest
+
+from jobledger.store import engine, listener
+from tests.support import clusters, polling, pooling, services
+
+needs_pgbouncer = pytest.mark.skipif(
+    pooling.PROGRAM is None, reason="pgbouncer is not installed; .ci/run installs it"
+)
+
+
+@pytest.fixture
+def cluster() -> Iterator[clusters.Cluster]:
+    with clusters.made() as made:
+        yield made
+
+
+@contextlib.asynccontextmanager
+async def listening(dsn: str, *, direct: str, heads: list[int]) -> AsyncGenerator[listener.Listener]:
+    """A listener on one DSN whose probes are sent through another."""
+    pool = engine.ReadPool(direct, size=2)
+    await pool.open()
+    hearing = listener.Listener(
+        dsn, pool, on_head=heads.append, on_stream=lambda _, __: None, on_connected=lambda: None
+    )
+    running = asyncio.create_task(hearing.run())
+    try:
+        yield hearing
+    finally:
+        running.cancel()
+        await asyncio.wait([running])
+        await pool.close()
+
+
+@needs_pgbouncer
+async def test_pooler_in_transaction_mode_is_found_out_and_said(
+    cluster: clusters.Cluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(listener, "ARRIVAL_SECONDS", 1.0)
+    heads: list[int] = []
+    async with (
+        pooling.pgbouncer(cluster, mode="transaction") as dsn,
+        listening(dsn, direct=cluster.dsn, heads=heads) as hearing,
+    ):
+        await polling.eventually(lambda: _finds(hearing, arrive=False), 30)
+
+    assert heads == []
+    [warning] = [each for each in caplog.records if each.levelno >= logging.WARNING]
+    assert "poll-only" in warning.getMessage()
+    assert "JOBLEDGER_DATABASE_URL" in warning.getMessage()
+
+
+@needs_pgbouncer
+async def test_pooler_in_session_mode_lets_notifications_through(cluster: clusters.Cluster) -> None:
+    heads: list[int] = []
+    async with (
+        pooling.pgbouncer(cluster, mode="session") as dsn,
+        listening(dsn, direct=dsn, heads=heads) as hearing,
+    ):
+        await polling.eventually(lambda: _finds(hearing, arrive=True), 30)
+
+
+async def test_notifications_that_stop_arriving_are_noticed_and_so_is_their_return(
+    database: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(listener, "ARRIVAL_SECONDS", 0.5)
+    monkeypatch.setattr(listener, "PROBE_SECONDS", 0.05)
+    caplog.set_level(logging.INFO)
+    sent = listener.notify
+
+    async def unsent(*_: object) -> bool:
+        return True
+
+    async with listening(database, direct=database, heads=[]) as hearing:
+        await polling.eventually(lambda: _finds(hearing, arrive=True), 30)
+        monkeypatch.setattr(listener, "notify", unsent)
+        await polling.eventually(lambda: _finds(hearing, arrive=False), 30)
+        monkeypatch.setattr(listener, "notify", sent)
+        await polling.eventually(lambda: _finds(hearing, arrive=True), 30)
+
+    said = [record.getMessage() for record in caplog.records if record.name == listener.__name__]
+    assert [line.partition(":")[0] for line in said] == [
+        "poll-only",
+        "notifications of other processes arrive again",
+    ]
+
+
+async def test_metrics_say_whether_notifications_arrive(database: str) -> None:
+    async with services.running(database) as service, aiohttp.ClientSession() as session:
+
+        async def told() -> None:
+            async with session.get(f"http://127.0.0.1:{service.http_port}/metrics") as answer:
+                assert "\njobledger_notifications_arrive 1.0\n" in await answer.text()
+
+        await polling.eventually(told, 30)
+
+
+def _finds(hearing: listener.Listener, *, arrive: bool) -> None:
+    assert hearing.hears is arrive
