@@ -8,6 +8,7 @@ from typing import NamedTuple
 import asyncpg
 import pytest
 
+from tests.integration import test_verify
 from tests.support import auditing, events, ledgers
 
 SPOILED = 4
@@ -282,3 +283,5 @@ async def test_concurrent_appends_make_one_chain_and_a_moment_without_microsecon
 
     assert await verified(connection, "deep => true") == (True, 32, None, None)
     assert (await auditing.outsider(connection))["ok"]
+    # Only the log: the view has the moment that was there before.
+    assert (await test_verify.verified(database, first=1, last=32)).finding is None

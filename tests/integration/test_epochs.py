@@ -74,19 +74,27 @@ async def test_every_other_cursor_has_an_answer_of_its_own(
     assert await start(ledger, after="", epoch=uuid4()) == 1
 
 
-async def test_epoch_under_which_nothing_was_recorded_gives_way(
+async def test_epochs_that_begin_at_one_position_are_told_apart(
     ledger: ledgers.Ledger, database: str, connection: Connection
 ) -> None:
-    (seen,) = await ledger.receipts(events.submission())
-    unused = await begun(database)
-    used = await begun(database)
+    """Twice from one backup: what was recorded after the first restore is lost, the backup is not."""
+    (kept,) = await ledger.receipts(events.submission())
+    first = await begun(database)
+    second = await begun(database)
+    (later,) = await ledger.receipts(events.submission("job-2"))
 
     known = await ledgerinfo.epochs(connection)
 
-    assert [each.from_position for each in known] == [1, 2]
-    assert known[-1].epoch == used
-    with pytest.raises(errors.OtherEpoch):
-        await start(ledger, after=seen.uuid, epoch=unused)
+    assert [each.from_position for each in known] == [1, 2, 2]
+    assert [each.epoch for each in known[1:]] == [first, second]
+    assert (await ledgerinfo.read(connection)).epoch == second
+    assert await connection.fetchval("select epoch from audit.head()") == second
+    for epoch in (known[0].epoch, first):
+        assert await start(ledger, after=kept.uuid, epoch=epoch) == 1
+        for lost in (later.uuid, uuid4()):
+            with pytest.raises(errors.OtherEpoch, match="agree up to 1"):
+                await start(ledger, after=lost, epoch=epoch)
+    assert await start(ledger, after=later.uuid, epoch=second) == 2
 
 
 async def test_restored_older_backup_answers_old_cursors_right(

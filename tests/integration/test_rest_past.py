@@ -196,7 +196,7 @@ async def test_etag_changes_with_the_job_its_life_and_the_way_it_is_shown(
     await api.delete()
     await api.post({})
     tags.append((await api.get(TARGET)).headers["ETag"])
-    await connection.execute("insert into ledger_epochs values ($1, 2)", UUID(int=1))
+    await connection.execute("insert into ledger_epochs values ($1, 2, 2)", UUID(int=1))
     tags.append((await api.get(TARGET)).headers["ETag"])
 
     assert len(set(tags)) == len(tags)

@@ -55,7 +55,7 @@ async def recorded(database: str) -> str:
         "create table audit.x (x int)",
         "set session_replication_role = replica",
         "update ledger_info set floor = 1",
-        "insert into ledger_epochs values (gen_random_uuid(), 2)",
+        "insert into ledger_epochs values (gen_random_uuid(), 2, 2)",
     ],
 )
 async def test_neither_role_can(recorded: str, role: str, statement: str) -> None:

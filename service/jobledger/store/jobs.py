@@ -69,7 +69,7 @@ _WITH_RANK_TABLE = f"""
 # $1 job ids
 _HEADS = """
     select job_id, region, account_id, user_id, deleted_at is null as live, last_position,
-           (select epoch from ledger_epochs order by from_position desc limit 1) as epoch
+           (select epoch from ledger_epochs order by number desc limit 1) as epoch
     from jobs where job_id = any ($1::text[])
 """
 

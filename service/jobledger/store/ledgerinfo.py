@@ -12,7 +12,7 @@ from jobledger.store import engine
 
 _INFO = """
     select default_region, floor,
-           (select epoch from ledger_epochs order by from_position desc limit 1) as epoch,
+           (select epoch from ledger_epochs order by number desc limit 1) as epoch,
            (select uuid from job_events where position > floor order by position limit 1) as first_uuid
     from ledger_info
 """
@@ -48,12 +48,12 @@ class Epoch(msgspec.Struct, frozen=True, kw_only=True):
     from_position: event.Position
 
 
-_EPOCHS = "select epoch, from_position from ledger_epochs order by from_position"
+_EPOCHS = "select epoch, from_position from ledger_epochs order by number"
 
-# $1 from position. Nothing was recorded under an epoch that begins where the new one does: it gives way.
+# $1 from position. Earlier epochs may begin there too: cursors of theirs from before it stay good.
 _NEW_EPOCH = """
-    insert into ledger_epochs (epoch, from_position) values (gen_random_uuid(), $1)
-    on conflict (from_position) do update set epoch = excluded.epoch
+    insert into ledger_epochs (epoch, from_position, number)
+    select gen_random_uuid(), $1, max(number) + 1 from ledger_epochs
     returning epoch, from_position
 """
 

@@ -325,6 +325,12 @@ ledger_epochs = sa.Table(
         nullable=False,
         comment="The first position of this history; below it, it agrees with the epoch before.",
     ),
-    sa.UniqueConstraint("from_position", name="ledger_epochs_from_position_key"),
+    Column(
+        "number",
+        sa.Integer,
+        nullable=False,
+        comment="1, 2, 3 ... in the order in which they began; the highest is the present one.",
+    ),
+    sa.UniqueConstraint("number", name="ledger_epochs_number_key"),
     comment="Histories: a restored backup that goes on is a new one, so that cursors of the old are noticed.",
 )
