@@ -31,6 +31,9 @@ class Service:
     grpc: str
     http: str
     postgres: str
+    pid: int
+    postgres_pid: int
+    """Of the server whose children are its sessions."""
 
     @property
     def grpc_port(self) -> str:
@@ -62,7 +65,13 @@ async def serving() -> AsyncGenerator[Service]:
             assert process.stdout is not None  # noqa: S101 - it was asked for
             try:
                 ready = json.loads(await process.stdout.readline())
-                yield Service(grpc=ready["grpc"], http=ready["http"], postgres=postgres.dsn)
+                yield Service(
+                    grpc=ready["grpc"],
+                    http=ready["http"],
+                    postgres=postgres.dsn,
+                    pid=process.pid,
+                    postgres_pid=postgres.pid,
+                )
             finally:
                 process.send_signal(signal.SIGTERM)
                 await process.wait()
@@ -99,6 +108,18 @@ def encoded_request(job_ids: Sequence[str]) -> bytes:
     """An AppendRequest of one event a job."""
     events = [messages.EventParts(signal=encoded_signal(job_id)).SerializeToString() for job_id in job_ids]
     return messages.AppendRequestParts(events=events).SerializeToString()
+
+
+def processor_seconds(pid: int) -> float:
+    """Processor time that a process has used, in user and system."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def children_seconds(pid: int) -> float:
+    """Processor time that a process's children have used, those that live."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return sum(processor_seconds(int(child)) for child in children)
 
 
 def percentile(values: Sequence[float], percent: int) -> float:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import os
 import resource
@@ -51,6 +52,9 @@ from jobledger.wire import messages
 
 CLOSING_SECONDS: Final = 2.0
 """Part of the grace time that is kept for statuses and closing, when calls take all of the rest."""
+
+YOUNG_OBJECTS: Final = 5_000
+"""New objects after which the garbage collector looks at them: what a hundred calls in flight hold."""
 
 _log = logging.getLogger(__name__)
 
@@ -112,6 +116,7 @@ async def serve(
         if not await database.prepared(used, settings, migrate=migrate, stop=stop):
             return
         async with running(settings, used.dsn, share_ports=share_ports) as service:
+            _spare_the_collector()
             on_ready(
                 Ready(
                     grpc=f"{service.host}:{service.grpc_port}",
@@ -261,6 +266,17 @@ def _take_all_file_descriptors() -> None:
     """
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _spare_the_collector() -> None:
+    """Have the garbage collector pass over what stays, and look less often at what calls in flight hold.
+
+    Those live for a round trip to Postgres and pass for long-lived: at 64 connections a seventh of a
+    get's time went into looking at them.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(YOUNG_OBJECTS, 20, 20)
 
 
 class _Grace:

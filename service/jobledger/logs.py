@@ -9,20 +9,26 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import sys
-import uuid
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
+from contextvars import ContextVar
 from enum import StrEnum
 from typing import Final
 
 import structlog
-from structlog import contextvars, typing
+from structlog import typing
 
 REQUEST_ID: Final = "request_id"
 """The key under which every line of a request has its id; the id is what a failed caller is told."""
 
 CLIENT_ID: Final = "client_id"
 """The key for a subscriber's own id."""
+
+_NOTHING: Final[Mapping[str, str | int]] = {}
+
+# One variable for all that is known: structlog has one a key, and looks through the whole context for them.
+_known: Final[ContextVar[Mapping[str, str | int]]] = ContextVar("jobledger_request", default=_NOTHING)
 
 
 class Format(StrEnum):
@@ -38,7 +44,7 @@ class Format(StrEnum):
 def configure(*, level: str, form: Format) -> None:
     """Write log lines of this process, from that level on, to stderr."""
     common: list[typing.Processor] = [
-        contextvars.merge_contextvars,
+        _add_known,
         structlog.stdlib.add_log_level,
         structlog.stdlib.add_logger_name,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
@@ -71,26 +77,34 @@ def _ending(form: Format) -> list[typing.Processor]:
 
 def process(*, worker: int) -> None:
     """Every line of this process, and of all tasks that it starts from now on, says which worker it is."""
-    contextvars.bind_contextvars(worker=worker)
+    _known.set({**_known.get(), "worker": worker})
+
+
+def _add_known(_logger: object, _method: str, line: typing.EventDict) -> typing.EventDict:
+    return {**_known.get(), **line}
 
 
 @contextlib.contextmanager
 def request(**named: str) -> Generator[None]:
     """Lines within belong to a new request, of which this is known."""
-    with contextvars.bound_contextvars(**{REQUEST_ID: uuid.uuid4().hex}, **named):
-        try:
-            yield
-        finally:
-            contextvars.unbind_contextvars(CLIENT_ID)
+    before = _known.set({**_known.get(), REQUEST_ID: _new_id(), **named})
+    try:
+        yield
+    finally:
+        _known.reset(before)
 
 
 def belongs_to(client_id: str) -> None:
     """The rest of the request's lines belong to that client; an anonymous one has none."""
     if client_id:
-        contextvars.bind_contextvars(**{CLIENT_ID: client_id})
+        _known.set({**_known.get(), CLIENT_ID: client_id})
 
 
 def request_id() -> str:
     """The id of the request that this code runs for; a new one outside of any."""
-    bound: object = contextvars.get_contextvars().get(REQUEST_ID)
-    return bound if isinstance(bound, str) else uuid.uuid4().hex
+    known = _known.get().get(REQUEST_ID)
+    return known if isinstance(known, str) else _new_id()
+
+
+def _new_id() -> str:
+    return os.urandom(16).hex()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from jobledger import errors
 
@@ -25,6 +26,9 @@ class Scope(StrEnum):
     """Ask for jobs."""
 
 
+EVERY_SCOPE: Final = frozenset(Scope)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Principal:
     """A caller, as the edge that received the call knows it."""
@@ -38,7 +42,7 @@ class Principal:
     @classmethod
     def anonymous(cls, address: str) -> Principal:
         """Somebody at an address (without its port), who may do everything."""
-        return cls(publisher=f"anonymous@{address}", scopes=frozenset(Scope))
+        return cls(publisher=f"anonymous@{address}", scopes=EVERY_SCOPE)
 
     def require(self, scope: Scope) -> None:
         """Go on only if the principal may do this.

@@ -66,6 +66,18 @@ _WITH_RANK_TABLE = f"""
     from jobs where job_id = $1
 """  # noqa: S608 - our own names
 
+# $1 job ids, $2 bytes
+_SMALL_WITH_RANK_TABLE = f"""
+    select {_NAMES}, (
+        select hccl from job_events where position = any (jobs.signal_positions)
+        order by position desc limit 1
+    ) as rank_table
+    from jobs
+    where job_id = any ($1::text[]) and arriving is null and coalesce(octet_length(detail), 0) + (
+        select coalesce(sum(size), 0) from job_events where position = any (jobs.signal_positions)
+    ) <= $2
+"""  # noqa: S608 - our own names
+
 # $1 job ids
 _HEADS = """
     select job_id, region, account_id, user_id, deleted_at is null as live, last_position,
@@ -231,6 +243,14 @@ async def with_rank_tables(
     if found.arriving is None:
         return found, [row["rank_table"] or ""]
     return found, await eventlog.rank_table(connection, found.table_positions)
+
+
+async def small_with_rank_table(
+    connection: engine.Connection, job_ids: Iterable[str], *, limit_bytes: int
+) -> Mapping[str, tuple[job.Job, Sequence[str]]]:
+    """Jobs with their rank tables, by id; without large ones, and those whose table came in parts."""
+    rows = await connection.fetch(_SMALL_WITH_RANK_TABLE, list(job_ids), limit_bytes)
+    return {row["job_id"]: (_job(row), [row["rank_table"] or ""]) for row in rows}
 
 
 def columns(current: job.Job) -> Mapping[str, object]:

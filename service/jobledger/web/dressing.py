@@ -30,23 +30,26 @@ class Dressing:
 
     def __init__(self, origins: Collection[str]) -> None:
         self._origins = frozenset(origins)
+        origin = ("Origin",) if self._origins else ()
+        self._vary = {True: (VARY, *origin), False: origin}
+        """By whether it is of the API."""
 
     def dress(self, request: web.BaseRequest, answer: web.StreamResponse) -> None:
         """Give an answer that is not sent yet what it must wear."""
-        answer.headers.setdefault(envelope.REQUEST_ID_HEADER, logs.request_id())
-        vary: list[str] = []
-        if request.path.startswith(API):
-            vary.append(VARY)
-            answer.headers.setdefault("Cache-Control", "private, no-cache")
+        headers = answer.headers
+        headers.setdefault(envelope.REQUEST_ID_HEADER, logs.request_id())
+        of_api = request.rel_url.raw_path.startswith(API)
+        if of_api:
+            headers.setdefault("Cache-Control", "private, no-cache")
         if self._origins:
-            vary.append("Origin")
             self._allow_origin(request, answer)
+        vary = self._vary[of_api]
         if isinstance(answer, web.Response) and _large(answer):
-            vary.append("Accept-Encoding")
+            vary = (*vary, "Accept-Encoding")
             if _takes_gzip(request):
                 answer.enable_compression(web.ContentCoding.gzip)
         if vary:
-            answer.headers["Vary"] = ", ".join(vary)
+            headers["Vary"] = ", ".join(vary)
 
     def _allow_origin(self, request: web.BaseRequest, answer: web.StreamResponse) -> None:
         origin = request.headers.get("Origin", "")

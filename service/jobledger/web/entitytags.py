@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
+from functools import lru_cache
 from typing import Final
+from uuid import UUID
 
 from aiohttp import web
+
+from jobledger import __version__
 
 KEPT_BYTES: Final = 64 * 1024 * 1024
 """Memory for bodies: some twenty thousand jobs of usual size."""
@@ -14,18 +18,22 @@ KEPT_BYTES: Final = 64 * 1024 * 1024
 LARGEST_KEPT: Final = 1024 * 1024
 
 
-def tag(epoch: str, position: int, *representation: object) -> str:
-    """The ETag of a job's answer: another epoch, event or way of showing it is another one."""
-    said = hashlib.sha256(repr(representation).encode()).hexdigest()[:12]
-    return f'"{epoch[:13]}-{position}-{said}"'
+def tag(epoch: UUID, position: int, *representation: str | bool) -> str:
+    """The ETag of a job's answer: another epoch, event, release or way of showing it is another one."""
+    return f'"{position}-{_shown(epoch, representation)}"'
+
+
+@lru_cache(maxsize=1024)
+def _shown(epoch: UUID, representation: tuple[str | bool, ...]) -> str:
+    return hashlib.sha256(repr((__version__, str(epoch), *representation)).encode()).hexdigest()[:24]
 
 
 def has(request: web.BaseRequest, etag: str) -> bool:
     """Whether the caller says that it has this one (RFC 9110, 13.1.2)."""
-    given = ",".join(request.headers.getall("If-None-Match", []))
-    return (
-        any(each.strip().removeprefix("W/") in (etag, "*") for each in given.split(",")) if given else False
-    )
+    for given in request.headers.getall("If-None-Match", ()):
+        if given == etag or any(each.strip().removeprefix("W/") in (etag, "*") for each in given.split(",")):
+            return True
+    return False
 
 
 class Bodies:

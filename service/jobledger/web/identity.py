@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from aiohttp import web
 
@@ -15,23 +15,29 @@ Identify: TypeAlias = Callable[[web.BaseRequest], Principal]
 """Who makes a request."""
 
 
-def owners(given: parameters.Parameters) -> tuple[str, str]:
-    """The user and the account that the caller's headers name; read before anything is looked up.
+class Owners(NamedTuple):
+    """The user and the account that a caller's headers name, "" where they name none."""
+
+    user_id: str
+    account_id: str
+
+    def narrow(self, *, user_id: str, account_id: str) -> None:
+        """Refuse somebody else's job.
+
+        Raises:
+            errors.NotPermitted: A header names another owner.
+        """
+        same_owner("userID", self.user_id, user_id)
+        same_owner("accountID", self.account_id, account_id)
+
+
+def owners(given: parameters.Parameters) -> Owners:
+    """Whose jobs the caller's headers narrow to; read before anything is looked up.
 
     Raises:
         errors.InvalidRequest: One is malformed or given twice.
     """
-    return given.header("userID"), given.header("accountID")
-
-
-def narrow(given: parameters.Parameters, *, user_id: str, account_id: str) -> None:
-    """Refuse somebody else's job.
-
-    Raises:
-        errors.NotPermitted: A header names another owner.
-    """
-    same_owner("userID", given.header("userID"), user_id)
-    same_owner("accountID", given.header("accountID"), account_id)
+    return Owners(given.header("userID"), given.header("accountID"))
 
 
 def same_owner(name: str, given: str, owner: str) -> None:

@@ -1,54 +1,71 @@
-"""What decides about jobs, looked up for all callers that ask in the same moment with one statement.
+"""What is known of jobs, looked up for all callers that ask in the same moment with one statement.
 
 ::
 
-    asks ─▶ waiting ids ──(a statement is under way)──▶ next statement: job_id = any (…)
+    asks ─▶ waiting ids ──(a lane's statement is under way)──▶ its next one: job_id = any (…)
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final, Generic, Protocol, TypeVar
 
 from jobledger import errors
-from jobledger.store import engine, jobs
+from jobledger.store import engine
 
 MOST_WAITING: Final = 10_000
 """Callers that may wait; a second's worth at full rate. More are told to come back."""
 
+TOGETHER: Final = 100
+"""Ids of one statement. Few enough that an answer of small jobs is read in milliseconds; what waits beyond
+is for a second lane."""
+
 LANES: Final = 2
-"""Statements at a time: one is on its way while the next one's callers gather."""
+"""Statements at a time. One for as long as it can take all who wait: the fuller, the less each costs."""
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 
-class Lookups:
-    """Shares statements between callers."""
+class Statement(Protocol[T_co]):
+    """What finds jobs by their ids; it leaves out those that it does not find."""
 
-    def __init__(self, pool: engine.ReadPool) -> None:
+    async def __call__(
+        self, connection: engine.Connection, job_ids: Collection[str], /
+    ) -> Mapping[str, T_co]:
+        """What was found, by id."""
+        ...
+
+
+class Lookups(Generic[T]):
+    """Shares a statement between callers."""
+
+    def __init__(self, pool: engine.ReadPool, statement: Statement[T]) -> None:
         self._pool = pool
-        self._waiting: dict[str, asyncio.Future[jobs.Head | None]] = {}
+        self._statement = statement
+        self._waiting: list[tuple[str, asyncio.Future[T | None]]] = []
         self._running: set[asyncio.Task[None]] = set()
 
-    async def find(self, job_id: str) -> jobs.Head | None:
-        """What is known of a job; None for an unknown id. Safe to cancel.
+    async def find(self, job_id: str) -> T | None:
+        """What the statement finds of a job; None if nothing. Safe to cancel.
 
         Raises:
             errors.Overloaded: Too many wait, or no connection could be had in time.
             errors.DatabaseUnavailable: Postgres is away.
         """
-        waiting = self._waiting.get(job_id)
-        if waiting is None:
-            if len(self._waiting) >= MOST_WAITING:
-                raise errors.Overloaded(f"{MOST_WAITING} reads are waiting")
-            waiting = self._waiting[job_id] = asyncio.get_running_loop().create_future()
-            waiting.add_done_callback(_retrieved)
-            if len(self._running) < LANES:
-                lane = asyncio.create_task(self._run())
-                self._running.add(lane)
-        return await asyncio.shield(waiting)
+        if len(self._waiting) >= MOST_WAITING:
+            raise errors.Overloaded(f"{MOST_WAITING} reads are waiting")
+        found: asyncio.Future[T | None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((job_id, found))
+        if len(self._running) < LANES and len(self._waiting) > len(self._running) * TOGETHER:
+            self._running.add(asyncio.create_task(self._run()))
+        return await found
 
     async def _run(self) -> None:
         try:
-            await self._answer()
+            while self._waiting:
+                await self._answer()
         finally:
             # In the same step as the last look at who waits: a callback comes later, and whoever asked in
             # between took this lane for a running one and waited until somebody else asked.
@@ -57,26 +74,25 @@ class Lookups:
             self._running.discard(lane)
 
     async def _answer(self) -> None:
-        while self._waiting:
-            asked, self._waiting = self._waiting, {}
-            try:
-                async with self._pool.connection(
-                    patience_seconds=engine.CALLER_PATIENCE_SECONDS
-                ) as connection:
-                    found = await jobs.heads(connection, asked)
-            except BaseException as error:
-                for waiting in asked.values():
-                    waiting.set_exception(
-                        error if isinstance(error, Exception) else errors.Unavailable("try again")
-                    )
-                if not isinstance(error, Exception):
-                    raise
-            else:
-                for job_id, waiting in asked.items():
-                    waiting.set_result(found.get(job_id))
+        """Answer until nobody waits, on one connection; what fails is told to those that it was for."""
+        asked: Sequence[tuple[str, asyncio.Future[T | None]]] = ()
+        try:
+            async with self._pool.connection(patience_seconds=engine.CALLER_PATIENCE_SECONDS) as connection:
+                while self._waiting:
+                    asked = self._next()
+                    found = await self._statement(connection, {job_id for job_id, _ in asked})
+                    for job_id, waiting in asked:
+                        # A caller that went has cancelled it.
+                        if not waiting.done():
+                            waiting.set_result(found.get(job_id))
+        except BaseException as error:
+            told = error if isinstance(error, Exception) else errors.Unavailable("try again")
+            for _, waiting in asked or self._next():
+                if not waiting.done():
+                    waiting.set_exception(told)
+            if not isinstance(error, Exception):
+                raise
 
-
-def _retrieved(waiting: asyncio.Future[jobs.Head | None]) -> None:
-    """Mark an error as seen: its callers got it, and if all were cancelled nobody needs it."""
-    if not waiting.cancelled():
-        waiting.exception()
+    def _next(self) -> Sequence[tuple[str, asyncio.Future[T | None]]]:
+        asked, self._waiting = self._waiting[:TOGETHER], self._waiting[TOGETHER:]
+        return asked

@@ -6,7 +6,9 @@ import asyncio
 import contextlib
 from collections.abc import Sequence
 from datetime import UTC, tzinfo
+from functools import partial
 from typing import Final
+from uuid import UUID
 
 import msgspec
 from aiohttp import web
@@ -18,8 +20,9 @@ from jobledger.store import engine, eventlog, history, ledgerinfo, listing
 from jobledger.store import jobs as view
 from jobledger.web import changes, entitytags, envelope, identity, lookups, parameters
 
-INLINE_CHARACTERS: Final = 64 * 1024
-"""Descriptions and rank tables up to which an answer is made on the loop; others must not wait for more."""
+SMALL_BYTES: Final = 64 * 1024
+"""Descriptions and rank tables up to which a job is read with others and its answer made on the loop; a
+larger one is by itself, so that nobody waits for it."""
 
 HISTORY_PAGE: Final = 500
 """Events of a job in one answer."""
@@ -55,7 +58,9 @@ class Reads:
         self._pool = pool
         self._identify = identify
         self._zone = zone
-        self._lookups = lookups.Lookups(pool)
+        self._zone_name = str(zone)
+        self._heads = lookups.Lookups(pool, view.heads)
+        self._small = lookups.Lookups(pool, partial(view.small_with_rank_table, limit_bytes=SMALL_BYTES))
         self._bodies = entitytags.Bodies()
 
     async def show(self, request: web.BaseRequest, path_id: str) -> web.Response:
@@ -63,32 +68,41 @@ class Reads:
         self._identify(request).require(Scope.READ)
         given = parameters.Parameters(request, path_id)
         job_id, region = given.job_id(), given.region()
-        identity.owners(given)
+        owners = identity.owners(given)
         ended_too, as_of = given.flag("includeDeleted"), given.query("asOf")
         if as_of:
-            return await self._show_past(request, given, as_of=as_of, ended_too=ended_too)
-        head = await self._lookups.find(job_id)
+            return await self._show_past(request, given, owners, as_of=as_of, ended_too=ended_too)
+        head = await self._heads.find(job_id)
         if head is None or head.region != region or not (head.live or ended_too):
             raise identity.no_job(job_id, region)
-        identity.narrow(given, user_id=head.user_id, account_id=head.account_id)
+        owners.narrow(user_id=head.user_id, account_id=head.account_id)
         etag = self._tag(head.epoch, head.last_position, ended_too=ended_too)
         if entitytags.has(request, etag):
             return web.Response(status=304, headers={"ETag": etag})
         body = self._bodies.get(etag)
         if body is None:
-            async with self._pool.connection(patience_seconds=engine.CALLER_PATIENCE_SECONDS) as connection:
-                found = await view.with_rank_tables(connection, job_id)
+            found = await self._small.find(job_id) or await self._alone(job_id)
             if found is None or found[0].region != region or not (found[0].live or ended_too):
                 raise identity.no_job(job_id, region)
             shown, rank_tables = found
-            identity.narrow(given, user_id=shown.user_id, account_id=shown.account_id)
+            owners.narrow(user_id=shown.user_id, account_id=shown.account_id)
             etag = self._tag(head.epoch, shown.last_position, ended_too=ended_too)
             body = await self._body(shown, rank_tables, ended_too=ended_too)
             self._bodies.keep(etag, body)
         return web.Response(body=body, headers={**envelope.JSON, "ETag": etag})
 
+    async def _alone(self, job_id: str) -> tuple[job.Job, Sequence[str]] | None:
+        async with self._pool.connection(patience_seconds=engine.CALLER_PATIENCE_SECONDS) as connection:
+            return await view.with_rank_tables(connection, job_id)
+
     async def _show_past(
-        self, request: web.BaseRequest, given: parameters.Parameters, *, as_of: str, ended_too: bool
+        self,
+        request: web.BaseRequest,
+        given: parameters.Parameters,
+        owners: identity.Owners,
+        *,
+        as_of: str,
+        ended_too: bool,
     ) -> web.Response:
         job_id, region = given.job_id(), given.region()
         async with listing.moment(self._pool) as connection:
@@ -96,7 +110,7 @@ class Reads:
             shown = (await past.states(connection, [job_id], at)).get(job_id)
             if shown is None or shown.region != region or not (shown.live or ended_too):
                 raise identity.no_job(job_id, region, at=at)
-            identity.narrow(given, user_id=shown.user_id, account_id=shown.account_id)
+            owners.narrow(user_id=shown.user_id, account_id=shown.account_id)
             epoch = (await ledgerinfo.read(connection)).epoch
             etag = self._tag(epoch, shown.last_position, as_of, ended_too=ended_too)
             if entitytags.has(request, etag):
@@ -105,8 +119,8 @@ class Reads:
         body = await self._body(shown, rank_tables, ended_too=ended_too)
         return web.Response(body=body, headers={**envelope.JSON, "ETag": etag})
 
-    def _tag(self, epoch: object, position: int, as_of: str = "", *, ended_too: bool) -> str:
-        return entitytags.tag(str(epoch), position, str(self._zone), as_of, ended_too, "application/json")
+    def _tag(self, epoch: UUID, position: int, as_of: str = "", *, ended_too: bool) -> str:
+        return entitytags.tag(epoch, position, self._zone_name, as_of, ended_too, "application/json")
 
     async def _body(self, shown: job.Job, rank_tables: Sequence[str], *, ended_too: bool) -> bytes:
         def made() -> bytes:
@@ -116,21 +130,21 @@ class Reads:
             return envelope.encoded(built)
 
         size = len(shown.detail or "") + sum(map(len, rank_tables))
-        return made() if size <= INLINE_CHARACTERS else await asyncio.to_thread(made)
+        return made() if size <= SMALL_BYTES else await asyncio.to_thread(made)
 
     async def history(self, request: web.BaseRequest, path_id: str) -> web.Response:
         """GET events: what was said of the job, in order."""
         self._identify(request).require(Scope.READ)
         given = parameters.Parameters(request, path_id)
         job_id, region = given.job_id(), given.region()
-        user_id, account_id = identity.owners(given)
+        owners = identity.owners(given)
         size = given.number("pageSize", default=HISTORY_PAGE, largest=HISTORY_PAGE)
         after = given.number("cursor", default=0, smallest=0, largest=2**63 - 1)
-        head = await self._lookups.find(job_id)
+        head = await self._heads.find(job_id)
         if head is None or head.region != region:
             raise identity.no_job(job_id, region)
-        identity.narrow(given, user_id=head.user_id, account_id=head.account_id)
-        of = history.Reader(job_id, region, user_id, account_id)
+        owners.narrow(user_id=head.user_id, account_id=head.account_id)
+        of = history.Reader(job_id, region, *owners)
         async with listing.moment(self._pool) as connection:
             previous = await history.before(connection, of, up_to=after) if after else None
             told = changes.Changes(past.recorded_event(previous) if previous is not None else None)

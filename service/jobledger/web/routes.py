@@ -52,7 +52,6 @@ class Router:
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
         """The answer to a request. Cancellation passes through."""
-        problem = envelope.wants_problem(request)
         began = time.perf_counter()
         route = "none"
         try:
@@ -64,7 +63,7 @@ class Router:
             # The client went while its body was read: nobody will see this answer, and nothing is wrong.
             return envelope.failure(errors.InvalidRequest("the connection was lost"))
         except Exception as error:  # noqa: BLE001 - the outermost: every failure has its envelope
-            return envelope.failure(error, problem=problem)
+            return envelope.failure(error, problem=envelope.wants_problem(request))
         finally:
             self._metrics.took(route, request.method, time.perf_counter() - began)
 
