@@ -57,6 +57,12 @@ def configure(*, level: str, form: Format) -> None:
         )
     )
     logging.basicConfig(level=level, handlers=[handler], force=True)
+    logging.getLogger("alembic.runtime.migration").addFilter(_says_something)
+
+
+def _says_something(record: logging.LogRecord) -> bool:
+    """Alembic tells at every start what kind of database it is; which migration runs is news."""
+    return record.levelno > logging.INFO or record.getMessage().startswith("Running")
 
 
 def _ending(form: Format) -> list[typing.Processor]:

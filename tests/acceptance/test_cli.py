@@ -15,9 +15,11 @@ import pytest
 
 import jobledger
 from jobledger import app
+from jobledger.cli import follower
 from jobledger.client import batches, connection, publishing
-from jobledger.model import event
+from jobledger.model import event, selection
 from jobledger.trace import events, generated
+from tests.support import events as made
 from tests.support import polling, services
 
 LAST = "7d9f7a3e-56d0-4f8c-8a39-4d3f5b1c0001"
@@ -200,6 +202,23 @@ async def test_the_demonstration_finds_every_event_once_also_when_played_again(s
         assert "killed and resumed 5 times" in result.out
     assert " 0 of them duplicates" in first.out
     assert "It was played before" in second.out
+
+
+async def test_a_subscriber_of_the_demonstration_comes_back_to_a_service_that_was_away(database: str) -> None:
+    async with services.running(database) as service:
+        first, _ = await services.publish(service, made.submission("a"), made.submission("b"))
+        address = connection.Address.parse(services.grpc_address(service))
+    follows = follower.Follower("it")
+    follows.seen.append((first.position, str(first.uuid)))
+
+    def at_the_end() -> None:
+        assert follows.position == 2
+
+    following = asyncio.create_task(follows.run(address, selection.StartFrom.EARLIEST))
+    async with services.running(database, grpc_port=address.port):
+        await polling.eventually(at_the_end, 60)
+        following.cancel()
+        await asyncio.wait({following})
 
 
 @pytest.mark.parametrize("before", [0, 100])

@@ -7,11 +7,15 @@ import contextlib
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping
 
+from jobledger import errors
 from jobledger.client import connection, messages, subscription
 from jobledger.model import event, selection
 
 SHOWN_PROBLEMS = 5
 """Problems of one kind that are named; more are counted."""
+
+RETRY_SECONDS = 0.5
+"""Between two tries to come back while the service is away; whoever waits for us gives up in the end."""
 
 SHOWN_EVENTS = 8
 """Last events that are kept to be shown."""
@@ -40,11 +44,18 @@ class Follower:
         while True:
             after = self.seen[-1][1] if self.seen else ""
             stream = subscription.follow(address, after=after, start_from=start_from)
-            async with contextlib.aclosing(stream):
-                async for message in stream:
-                    if self._take(message):
-                        break
-            self.cuts += 1
+            try:
+                async with contextlib.aclosing(stream):
+                    async for message in stream:
+                        if self._take(message):
+                            break
+            except errors.ServerUnreachable:
+                if not self.seen:
+                    raise
+                # A new client takes a service that is down for one that was never there.
+                await asyncio.sleep(RETRY_SECONDS)
+            else:
+                self.cuts += 1
 
     def problems(self, published: Mapping[str, event.Position]) -> Iterator[str]:
         """What is wrong with what it saw: nothing, if every published event came once and in order."""
