@@ -111,10 +111,10 @@ anything = st.builds(
     operator=st.sampled_from(["add"] * 9 + ["delete"]),
     place=st.sampled_from([0, 0, 1, 1, 2, 3, None]),
     total=st.sampled_from([1, 2, 2, 2, 3]),
-    status=st.sampled_from(["running"] * 5 + ["failed"]),
-    time=st.sampled_from(["1700000000"] * 5 + [""]),
+    status=st.sampled_from(["running", "running", "failed"]),
+    time=st.sampled_from(["1700000000", "1700000000", ""]),
     listed=st.sampled_from([0, 1, 1, 1, 1, 3]),
-    count=st.sampled_from([3] * 5 + [2]),
+    count=st.sampled_from([3, 3, 4]),
 )
 
 
@@ -155,6 +155,19 @@ def test_the_last_complete_table_holds_and_the_newest_generation_waits(said: lis
     assert folded.hccl_digest == (expected if table else None)
     assert (folded.signal.job_status, folded.signal.total) == (newest.status, str(newest.total))
     assert (folded.arriving is None) == (not newest.is_part)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [Said(place=1, total=3), Said(place=1, status="failed"), Said(place=1, time=""), Said(place=1, count=4)],
+    ids=["total", "jobStatus", "time", "server_count"],
+)
+def test_part_of_another_table_begins_a_new_generation(other: Said) -> None:
+    folded = evolved([Said(place=0), other])
+
+    assert folded is not None
+    assert folded.arriving is not None
+    assert (folded.signal_positions, folded.arriving.places) == ((2,), (1,))
 
 
 def test_generation_is_the_same_after_it_was_kept() -> None:
