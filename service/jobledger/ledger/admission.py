@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import re
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Final
 from zoneinfo import ZoneInfo
 
@@ -31,9 +33,14 @@ LARGEST_PART: Final = 999_999_999
 """The largest cmIndex or total; both are integers in the table."""
 
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _DECIMAL: Final = re.compile(r"0|[1-9][0-9]{0,18}", re.ASCII)
 _NAMES: Final = ("job_name", "namespace", "framework", "master_addr", "sid")
-_TEXTS: Final = (*_NAMES, "job_id", "shared_tor_ip", "hccl_json")
+_OTHER_TEXTS: Final = ("job_id", "shared_tor_ip", "hccl_json")
+_GIVEN_NAMES: Final = attrgetter(*_NAMES)
+_GIVEN_TEXTS: Final = attrgetter(*_OTHER_TEXTS)
+_NAME_FIELDS: Final = tuple(f"signal.{WIRE_NAMES.get(name, name)}" for name in _NAMES)
+_OTHER_FIELDS: Final = tuple(f"signal.{WIRE_NAMES.get(name, name)}" for name in _OTHER_TEXTS)
 _STATUSES_BY_WORD: Final = {word: status for status, word in searchkeys.STATUS_WORDS.items()}
 
 
@@ -67,8 +74,7 @@ class Admission:
             user_id = _agreed("userID", user_id, parsed.user_id)
             if submission.completes_all and not signal.job_status:
                 signal = replace(signal, job_status=_status(described.detail))
-        for field, value in (("region", region), ("accountId", account_id), ("userId", user_id)):
-            _check_name(field, value)
+        _check_names(("region", "accountId", "userId"), (region, account_id, user_id))
         identity = _check_uuid(signal.uuid)
         _check_signal(signal, completes_all=submission.completes_all)
         signal = replace(signal, uuid=str(identity))
@@ -131,11 +137,9 @@ def _check_uuid(text: str) -> uuid.UUID:
 
 
 def _check_signal(signal: Signal, *, completes_all: bool) -> None:
-    for name in _TEXTS:
-        _check_text(f"signal.{WIRE_NAMES.get(name, name)}", getattr(signal, name))
+    _check_names(_NAME_FIELDS, _GIVEN_NAMES(signal))
+    _check_texts(_OTHER_FIELDS, _GIVEN_TEXTS(signal))
     _check_job_id(signal.job_id)
-    for name in _NAMES:
-        _check_name(f"signal.{WIRE_NAMES.get(name, name)}", getattr(signal, name))
     deleting = signal.operator == event.Operator.DELETE
     if not deleting and signal.operator != event.Operator.ADD:
         raise errors.InvalidEvent(
@@ -170,24 +174,32 @@ def _check_job_id(job_id: str) -> None:
         )
 
 
-def _check_text(field: str, value: str) -> None:
-    if "\0" in value:
-        remedy = "send it without that character"
-        raise errors.InvalidEvent(field=field, value=value, problem="holds U+0000", remedy=remedy)
-    if not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
-        remedy = "send well-formed Unicode"
-        raise errors.InvalidEvent(field=field, value=value, problem="holds a lone surrogate", remedy=remedy)
+def _check_texts(fields: Sequence[str], values: Sequence[str]) -> None:
+    """Refuse what no column can hold; nearly always one look at all of them together is enough."""
+    together = "".join(values)
+    if together.isascii() and "\0" not in together:
+        return
+    for field, value in zip(fields, values, strict=True):
+        if "\0" in value:
+            remedy = "send it without that character"
+            raise errors.InvalidEvent(field=field, value=value, problem="holds U+0000", remedy=remedy)
+        if _SURROGATE.search(value):
+            remedy = "send well-formed Unicode"
+            raise errors.InvalidEvent(
+                field=field, value=value, problem="holds a lone surrogate", remedy=remedy
+            )
 
 
-def _check_name(field: str, value: str) -> None:
-    _check_text(field, value)
-    if len(value) > NAME_CHARACTERS:
-        raise errors.InvalidEvent(
-            field=field,
-            value=value,
-            problem=f"has {len(value)} characters",
-            remedy=f"use at most {NAME_CHARACTERS}",
-        )
+def _check_names(fields: Sequence[str], values: Sequence[str]) -> None:
+    _check_texts(fields, values)
+    for field, value in zip(fields, values, strict=True):
+        if len(value) > NAME_CHARACTERS:
+            raise errors.InvalidEvent(
+                field=field,
+                value=value,
+                problem=f"has {len(value)} characters",
+                remedy=f"use at most {NAME_CHARACTERS}",
+            )
 
 
 def _check_number(field: str, text: str, largest: int, meaning: str) -> None:

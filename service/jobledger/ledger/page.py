@@ -8,8 +8,10 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final, NamedTuple
+from typing import Final
 from uuid import UUID
+
+import msgspec
 
 from jobledger.model import chain, event, selection
 from jobledger.store import eventlog
@@ -33,7 +35,7 @@ class Kind(Enum):
     SERVER_SENT = "text/event-stream"
 
 
-class Entry(NamedTuple):
+class Entry(msgspec.Struct, frozen=True, gc=False):
     """What is known of one event of a page beside its message."""
 
     position: event.Position

@@ -30,7 +30,7 @@ WHOLE = {"cm_index": "0", "total": "1"}
 """What a signal says that is no part."""
 
 
-class Draft(msgspec.Struct, frozen=True, kw_only=True):
+class Draft(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """An event that was checked, masked and encoded, and waits for its place in the log."""
 
     uuid: UUID
@@ -51,7 +51,7 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
     """About what it takes in memory and on the wire."""
 
 
-class Completed(msgspec.Struct, frozen=True, kw_only=True):
+class Completed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What the log will hold of a draft, but for its place."""
 
     signal: Signal

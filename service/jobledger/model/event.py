@@ -31,7 +31,7 @@ class Operator(StrEnum):
     """The job is gone."""
 
 
-class Submission(msgspec.Struct, frozen=True, kw_only=True):
+class Submission(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What a publisher gives; nothing of it was checked."""
 
     signal: Signal
@@ -45,7 +45,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     """What the signal does not give comes from the live job, status and rank table included (REST)."""
 
 
-class Receipt(msgspec.Struct, frozen=True, kw_only=True):
+class Receipt(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """An event is in the log: committed, in the view, readable."""
 
     uuid: UUID
@@ -54,7 +54,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     """The log held it before; position is that of the first."""
 
 
-class RecordedEvent(msgspec.Struct, frozen=True, kw_only=True):
+class RecordedEvent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """An event as the log holds it, complete; all that the fold may look at."""
 
     position: Position

@@ -30,7 +30,7 @@ from jobledger.model import detail, event, parts
 from jobledger.model.signal import ENDED_STATUSES, Signal
 
 
-class Job(msgspec.Struct, frozen=True, kw_only=True):
+class Job(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What the log says of one job up to ``last_position``."""
 
     job_id: str

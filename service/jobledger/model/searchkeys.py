@@ -16,7 +16,7 @@ STATUS_WORDS = {"pending": "Pending", "running": "Running", "complete": "Succeed
 """What the document calls each jobStatus."""
 
 
-class Keys(msgspec.Struct, frozen=True, kw_only=True):
+class Keys(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What a list sees of a job beside its folded fields."""
 
     shown_name: str

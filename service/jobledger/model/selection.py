@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple
+
+import msgspec
 
 
 class StartFrom(StrEnum):
@@ -20,7 +21,7 @@ class StartFrom(StrEnum):
     """Only what comes after now."""
 
 
-class Keys(NamedTuple):
+class Keys(msgspec.Struct, frozen=True, gc=False):
     """What a filter looks at in an event."""
 
     job_id: str

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from uuid import UUID
 
 import msgspec
@@ -37,7 +37,7 @@ class Known(NamedTuple):
 
 
 class Row(NamedTuple):
-    """One row of job_events, in the order of the table's columns."""
+    """One row of job_events, in the order of the type job_event_row."""
 
     position: int
     uuid: UUID
@@ -87,15 +87,10 @@ class Stored(NamedTuple):
 
 _STORED = ", ".join(Stored._fields)
 
-# one array a column of Row, all of one length
+# $1 rows
 _INSERT = f"""
     insert into job_events ({", ".join(Row._fields)})
-    select * from unnest(
-        $1::bigint[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[],
-        $9::timestamptz[], $10::timestamptz[], $11::int[], $12::int[], $13::text[], $14::text[],
-        $15::text[], $16::text[], $17::text[], $18::text[], $19::text[], $20::text[], $21::text[],
-        $22::bytea[], $23::bytea[], $24::int[], $25::text[], $26::text[], $27::timestamptz[], $28::bytea[]
-    )
+    select {", ".join(Row._fields)} from unnest($1::job_event_row[])
 """  # noqa: S608 - our own names
 
 # One message to the server, of several statements: each but the last is over before the lock is waited for.
@@ -203,8 +198,7 @@ async def rank_table(connection: engine.Connection, positions: Iterable[int]) ->
 
 async def insert(connection: engine.Connection, rows: Sequence[Row]) -> None:
     """Write rows; needs the append lock, and positions that go on from the head. One round trip."""
-    columns: list[Sequence[Any]] = list(zip(*rows, strict=True))
-    await connection.execute(_INSERT, *columns)
+    await connection.execute(_INSERT, rows)
 
 
 async def last(connection: engine.Connection) -> event.Position:

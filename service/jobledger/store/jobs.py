@@ -16,41 +16,41 @@ from jobledger.model.signal import Signal
 from jobledger.store import engine, eventlog
 
 _COLUMNS = (
-    ("job_id", "text"),
-    ("region", "text"),
-    ("account_id", "text"),
-    ("user_id", "text"),
-    ("job_name", "text"),
-    ("namespace", "text"),
-    ("framework", "text"),
-    ("job_status", "text"),
-    ("job_time", "timestamptz"),
-    ("delete_time", "timestamptz"),
-    ("cm_index", "int"),
-    ("total", "int"),
-    ("shared_tor_ip", "text"),
-    ("master_addr", "text"),
-    ("sid", "text"),
-    ("hccl_digest", "bytea"),
-    ("detail", "text"),
-    ("create_time", "timestamptz"),
-    ("ended_at", "timestamptz"),
-    ("version", "bigint"),
-    ("last_position", "bigint"),
-    ("last_uuid", "uuid"),
-    ("changed_at", "timestamptz"),
-    ("deleted_at", "timestamptz"),
-    ("signal_positions", "text"),  # an array of arrays would come out flat: each is a literal, cast below
-    ("arriving", "text"),
-    ("shown_name", "text"),
-    ("shown_status", "text"),
-    ("train_frame", "text"),
-    ("queue_id", "text"),
-    ("resource_group_id", "text"),
-    ("finish_time", "timestamptz"),
-    ("live", "boolean"),
+    "job_id",
+    "region",
+    "account_id",
+    "user_id",
+    "job_name",
+    "namespace",
+    "framework",
+    "job_status",
+    "job_time",
+    "delete_time",
+    "cm_index",
+    "total",
+    "shared_tor_ip",
+    "master_addr",
+    "sid",
+    "hccl_digest",
+    "detail",
+    "create_time",
+    "ended_at",
+    "version",
+    "last_position",
+    "last_uuid",
+    "changed_at",
+    "deleted_at",
+    "signal_positions",
+    "arriving",
+    "shown_name",
+    "shown_status",
+    "train_frame",
+    "queue_id",
+    "resource_group_id",
+    "finish_time",
+    "live",
 )
-_NAMES = ", ".join(name for name, _ in _COLUMNS)
+_NAMES = ", ".join(_COLUMNS)
 NAMES = _NAMES
 """The columns from which :func:`from_row` makes a job, for a select of one's own."""
 
@@ -85,14 +85,11 @@ _HEADS = """
     from jobs where job_id = any ($1::text[])
 """
 
-# one array a column, all of one length
+# $1 rows
 _UPSERT = (
-    f"insert into {{into}} ({_NAMES}) select "  # noqa: S608 - our own names
-    + ", ".join(f"{name}::bigint[]" if name == "signal_positions" else name for name, _ in _COLUMNS)
-    + " from unnest("
-    + ", ".join(f"${number}::{kind}[]" for number, (_, kind) in enumerate(_COLUMNS, 1))
-    + f") as given ({_NAMES}) on conflict (job_id) do update set "
-    + ", ".join(f"{name} = excluded.{name}" for name, _ in _COLUMNS if name != "job_id")
+    f"insert into {{into}} ({_NAMES}) select {_NAMES} from unnest($1::job_row[])"  # noqa: S608 - our own names
+    " on conflict (job_id) do update set "
+    + ", ".join(f"{name} = excluded.{name}" for name in _COLUMNS if name != "job_id")
 )
 
 _UPSERTS: Final = {into: _UPSERT.format(into=into) for into in ("jobs", "rebuilt")}
@@ -210,7 +207,7 @@ def _values(current: job.Job) -> tuple[Any, ...]:
         current.last_uuid,
         current.changed_at,
         current.deleted_at,
-        "{" + ",".join(map(str, current.signal_positions)) + "}",
+        list(current.signal_positions),
         None if current.arriving is None else parts.encode(current.arriving),
         *msgspec.structs.astuple(searchkeys.of(current)),
     )
@@ -254,8 +251,8 @@ async def small_with_rank_table(
 
 
 def columns(current: job.Job) -> Mapping[str, object]:
-    """What the view's row of a job holds, by column; signal_positions as an array's literal."""
-    return dict(zip((name for name, _ in _COLUMNS), _values(current), strict=True))
+    """What the view's row of a job holds, by column."""
+    return dict(zip(_COLUMNS, _values(current), strict=True))
 
 
 async def upsert(
@@ -264,8 +261,7 @@ async def upsert(
     """Write jobs as they are now; needs the append lock, but for a rebuild's own table. One round trip."""
     rows = [_values(each) for each in changed]
     if rows:
-        values: list[Sequence[Any]] = list(zip(*rows, strict=True))
-        await connection.execute(_UPSERTS[into], *values)
+        await connection.execute(_UPSERTS[into], rows)
 
 
 async def snapshot(connection: engine.Connection, wanted: selection.Filter) -> Snapshot:

@@ -147,17 +147,7 @@ def differing(found: Shown, expected: job.Job | None) -> Sequence[str]:
     if found.values is None or expected is None:
         return () if found.values is None and expected is None else ("row",)
     made = jobs.columns(expected)
-    return [
-        name
-        for name, value in made.items()
-        if _comparable(name, found.values[name]) != _comparable(name, value)
-    ]
-
-
-def _comparable(name: str, value: object) -> object:
-    if name == "signal_positions" and isinstance(value, list):
-        return "{" + ",".join(map(str, value)) + "}"  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
-    return value
+    return [name for name, value in made.items() if found.values[name] != value]
 
 
 async def begin_shadow(connection: engine.Connection) -> None:

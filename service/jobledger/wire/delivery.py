@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from datetime import datetime
+from functools import lru_cache
 from typing import Final
 from uuid import UUID
 
@@ -27,6 +28,7 @@ _CONTINUED: Final = 0x80
 """Seven bits a byte, the eighth says that more follow."""
 
 
+@lru_cache(maxsize=1024)  # lengths and times come again and again
 def varint(number: int) -> bytes:
     """A non-negative integer as protobuf writes it."""
     out = bytearray()
