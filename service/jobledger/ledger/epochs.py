@@ -6,7 +6,8 @@
     epoch B                      ╲ 101 ──────────▶
 
 A cursor of A agrees with the log up to 100, one position before B began; beyond that its history is another.
-The same backup restored again begins C, at 101 too: A and B agree with it up to 100.
+Several may begin at one position, as where a backup of B's first moment is restored, and C begins at 101 too:
+A and B agree with it up to 100.
 """
 
 from __future__ import annotations
