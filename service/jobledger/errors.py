@@ -26,7 +26,8 @@
     │   ├── SlowReader             nothing was read for too long
     │   └── ShuttingDown           this replica goes away
     ├── Unavailable                try again; nothing was half done
-    │   ├── DatabaseUnavailable    Postgres is away, or the append lock is held
+    │   ├── DatabaseUnavailable    Postgres is away
+    │   │   └── AppendLockHeld     another replica appends, or was stopped while it did
     │   ├── Overloaded             the queue is full
     │   └── ServerUnreachable      at a client: nobody answers there
     ├── ServerRefused              at a client: the service says why not, and what to do
@@ -254,7 +255,11 @@ class Unavailable(LedgerError):
 
 
 class DatabaseUnavailable(Unavailable):
-    """Postgres does not answer, refuses, or another replica holds the append lock."""
+    """Postgres does not answer, or refuses."""
+
+
+class AppendLockHeld(DatabaseUnavailable):
+    """Another replica held the append lock for as long as is waited for it."""
 
 
 class Overloaded(Unavailable):

@@ -257,8 +257,10 @@ class Appender:
         reused = self._connection
         try:
             return await self._attempt(drafts)
+        except errors.AppendLockHeld:
+            raise
         except errors.DatabaseUnavailable:
-            if reused is None or not reused.is_closed():
+            if reused is None:
                 raise
             return await self._attempt(drafts)
 

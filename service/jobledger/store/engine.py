@@ -69,7 +69,6 @@ _AWAY = (
     asyncpg.OperatorInterventionError,  # restart, terminated backend, cancelled statement
     asyncpg.InsufficientResourcesError,  # disk full, too many connections
     asyncpg.ReadOnlySQLTransactionError,  # the server became a standby
-    asyncpg.LockNotAvailableError,  # another replica holds the append lock
     asyncpg.InvalidTransactionStateError,  # ended by idle_in_transaction_session_timeout
     OSError,
     TimeoutError,
@@ -82,6 +81,7 @@ def translated() -> Generator[None]:
 
     Raises:
         errors.DatabaseUnavailable: The server does not answer, refuses, or gave up the statement.
+        errors.AppendLockHeld: The statement waited for a lock until its time-out.
         DataRefused: A value is at fault.
     """
     try:
@@ -96,6 +96,9 @@ def translated() -> Generator[None]:
         # the ledger's rows should be known.
         _log.warning("Postgres gave up a transaction: %s", error)
         raise _away(error) from error
+    except asyncpg.LockNotAvailableError as error:
+        message = f"another replica holds the append lock ({error}); try again"
+        raise errors.AppendLockHeld(message) from error
     except _AWAY as error:
         raise _away(error) from error
 
