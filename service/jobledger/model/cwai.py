@@ -12,7 +12,8 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 Int32: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
-Int64: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+LARGEST_INT64 = 2**63 - 1
+Int64: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**63), le=LARGEST_INT64)]
 
 _ABBREVIATIONS = {"id", "ip", "uuid"}
 

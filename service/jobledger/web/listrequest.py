@@ -73,8 +73,8 @@ class ListRequest(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 NAMES: Final = tuple(field.encode_name for field in msgspec.structs.fields(ListRequest))
 
 
-def read(given: Mapping[str, object]) -> ListRequest:
-    """The request that a body's object or a query's parameters make.
+def read(given: Mapping[str, object], *, as_text: bool) -> ListRequest:
+    """The request that a body's object or a query's parameters make; those of a query are all text.
 
     Raises:
         errors.InvalidRequest: A name is unknown, or a value will not do.
@@ -86,7 +86,7 @@ def read(given: Mapping[str, object]) -> ListRequest:
             )
     given = {name: value for name, value in given.items() if value is not None and value != ""}
     try:
-        request = msgspec.convert(given, ListRequest, strict=False)
+        request = msgspec.convert(given, ListRequest, strict=not as_text)
     except msgspec.ValidationError as error:
         raise errors.InvalidRequest(f"the list cannot be made so: {error}") from None
     if request.detail and request.page_size > LARGEST_DETAILED_PAGE:

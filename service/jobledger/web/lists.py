@@ -55,7 +55,8 @@ class Lists:
         """GET: the parameters in the query."""
         self._identify(request).require(Scope.READ)
         given = parameters.Parameters(request, "")
-        return await self._answer(given, {name: given.query(name) for name in given.names()})
+        named = {name: given.query(name) for name in given.names()}
+        return await self._answer(given, listrequest.read(named, as_text=True))
 
     async def search(self, request: web.BaseRequest, _path_id: str) -> web.Response:
         """POST: the parameters in the body, a JSON object."""
@@ -68,10 +69,9 @@ class Lists:
         for name in given.names():
             if name != "regionID":
                 raise errors.InvalidRequest(f"{errors.shown(name)} belongs into the body of a POST")
-        return await self._answer(given, tree)
+        return await self._answer(given, listrequest.read(tree, as_text=False))
 
-    async def _answer(self, given: parameters.Parameters, named: Mapping[str, object]) -> web.Response:
-        asked = listrequest.read(named)
+    async def _answer(self, given: parameters.Parameters, asked: listrequest.ListRequest) -> web.Response:
         wanted = listrequest.filter_of(
             asked,
             region=given.region(in_body=asked.region_id),

@@ -64,7 +64,12 @@ class Parameters:
         )
         if not region:
             raise errors.InvalidRequest("regionID is missing; give it as a query parameter or as a header")
-        return region
+        if len(region) > admission.NAME_CHARACTERS:
+            raise errors.InvalidRequest(
+                f"regionID {errors.shown(region)} has {len(region)} characters; "
+                f"it may have {admission.NAME_CHARACTERS}"
+            )
+        return _checked("regionID", region)
 
     def uuid(self, *, in_body: str = "") -> str:
         """The idempotency key of a write, unchecked.
