@@ -165,6 +165,11 @@ class MalformedUuid(CursorError):
         )
 
 
+_FROM_A_SNAPSHOT = (
+    "Start again from a snapshot (startFrom=START_FROM_SNAPSHOT; jobledger subscribe --from snapshot)"
+)
+
+
 class UnknownUuid(CursorError):
     """The log does not hold the last seen uuid."""
 
@@ -173,7 +178,7 @@ class UnknownUuid(CursorError):
     def __init__(self, uuid: UUID) -> None:
         super().__init__(
             f"lastSeenUuid {uuid} is not in this log; was the database restored from a backup, or is this "
-            "another ledger? Start again with startFrom=START_FROM_SNAPSHOT"
+            f"another ledger? {_FROM_A_SNAPSHOT}"
         )
 
 
@@ -186,7 +191,7 @@ class PrunedUuid(CursorError):
         first = first_available or "none yet"
         super().__init__(
             f"events after lastSeenUuid {uuid} were pruned; the first one available is {first}. "
-            "Start again with startFrom=START_FROM_SNAPSHOT"
+            f"{_FROM_A_SNAPSHOT}"
         )
         self.first_available = first_available
 
@@ -203,8 +208,8 @@ class OtherEpoch(CursorError):
             else f"epoch {epoch} and this log agree up to {agreed}, but lastSeenUuid {uuid} is not in that"
         )
         super().__init__(
-            f"{known}; the database was restored from a backup, or this is another ledger. Start again with "
-            "startFrom=START_FROM_SNAPSHOT and without ledgerEpoch"
+            f"{known}; the database was restored from a backup, or this is another ledger. "
+            f"{_FROM_A_SNAPSHOT}, without ledgerEpoch"
         )
 
 

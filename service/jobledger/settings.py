@@ -7,7 +7,9 @@ puts together gets plain values, so that nothing deeper depends on how a process
 
 from __future__ import annotations
 
+import difflib
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 from zoneinfo import ZoneInfo
@@ -18,6 +20,9 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from jobledger import errors, logs
 
 MIB = 1024 * 1024
+
+NEARLY = 0.9
+"""How alike a variable must be to a setting's to be taken for it: two letters swapped, or one left out."""
 
 Port = Annotated[int, Field(ge=0, le=65_535)]
 Count = Annotated[int, Field(gt=0)]
@@ -200,8 +205,10 @@ def load(**given: object) -> Settings:
     """The settings: what is given here, else the environment's, else the defaults.
 
     Raises:
-        errors.SetupError: a value will not do; the message names each variable at fault, and no value.
+        errors.SetupError: a value will not do, or a variable is misspelt; the message names each variable
+            at fault, and no value.
     """
+    _refuse_misspelt(os.environ)
     try:
         return Settings.model_validate(given)
     except ValidationError as error:
@@ -210,3 +217,16 @@ def load(**given: object) -> Settings:
             for problem in error.errors()
         ]
         raise errors.SetupError("settings will not do: " + "; ".join(problems)) from None
+
+
+def _refuse_misspelt(variables: Iterable[str]) -> None:
+    """A variable that is nearly a setting's was meant to be it; others of our prefix are somebody else's."""
+    known = [f"JOBLEDGER_{name.upper()}" for name in Settings.model_fields]
+    meant = {
+        name: close[0]
+        for name in sorted(variables)
+        if name.startswith("JOBLEDGER_") and (close := difflib.get_close_matches(name, known, 1, NEARLY))
+    }
+    problems = [f"{name} is no setting, was {right} meant?" for name, right in meant.items() if name != right]
+    if problems:
+        raise errors.SetupError("settings will not do: " + "; ".join(problems))

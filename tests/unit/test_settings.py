@@ -55,6 +55,18 @@ def test_every_value_that_will_not_do_is_named_by_its_variable(monkeypatch: pyte
         assert name in str(refused.value)
 
 
+def test_a_misspelt_variable_is_refused_with_the_right_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JOBLEDGER_GPRC_PORT", "1234")
+    monkeypatch.setenv("JOBLEDGER_SERVER", "127.0.0.1:8899")
+
+    with pytest.raises(
+        errors.SetupError, match=r"JOBLEDGER_GPRC_PORT .* JOBLEDGER_GRPC_PORT meant"
+    ) as refused:
+        settings.load()
+
+    assert "JOBLEDGER_SERVER" not in str(refused.value)
+
+
 def test_no_password_of_a_dsn_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JOBLEDGER_DATABASE_URL", "mysql://ledger:canary@host/db")
     with pytest.raises(errors.SetupError) as refused:
