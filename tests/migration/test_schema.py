@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
 import pytest
@@ -189,6 +190,12 @@ async def test_a_server_newer_than_18_is_used_with_a_warning(
     await schema.check(connection)
 
     assert "PostgreSQL 19 was never tried" in caplog.text
+
+
+async def test_a_database_that_is_not_there_yet_is_no_failed_migration(empty: str) -> None:
+    dsn = urlunsplit(urlsplit(empty)._replace(path="/nowhere"))
+    with pytest.raises(errors.DatabaseUnavailable, match="does not exist"):
+        await schema.migrate(dsn, default_region="default")
 
 
 async def test_tables_are_made_in_public_whatever_the_search_path(empty: str) -> None:

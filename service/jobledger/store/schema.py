@@ -49,12 +49,13 @@ async def migrate(dsn: str, *, default_region: str, roles_log_in: bool = False) 
     Raises:
         errors.DatabaseUnsuitable: the server is too old, or the database is not UTF-8.
         errors.SchemaError: the schema is a newer release's or another program's, or a statement failed.
-        OSError, asyncpg.PostgresError: the server does not answer, or does not let us in.
+        errors.DatabaseUnavailable: the server does not answer, or does not let us in.
     """
 
     async def connect() -> asyncpg.Connection[asyncpg.Record]:
-        # asyncpg reads the DSN itself, as everywhere else: SQLAlchemy's own reading of it differs.
-        with engine.reading_dsn():
+        # asyncpg reads the DSN itself, as everywhere else: SQLAlchemy's own reading of it differs. It would
+        # also wrap a refusal, such as of a database that is not there yet, as if a migration had failed.
+        with engine.translated(), engine.reading_dsn():
             connection = await asyncpg.connect(dsn, server_settings={"search_path": "public"})
         await require_suitable(connection)
         return connection
