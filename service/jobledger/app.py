@@ -209,6 +209,7 @@ async def running(settings: Settings, dsn: str, *, share_ports: bool = False) ->
             reader=common.reader,
             starts=common.starts,
             cors_origins=settings.cors_origins,
+            grpc_streams=lambda: known.streams,
             hears=lambda: bool(hearing.hears),
         )
         loops = [

@@ -13,6 +13,7 @@ import aiohttp
 import asyncpg
 import pytest
 
+from jobledger.ledger import page
 from jobledger.web import events as web_events
 from tests.support import events, ledgers, rest
 from tests.support.polling import eventually
@@ -199,9 +200,13 @@ async def test_row_that_was_spoiled_is_told_and_can_be_resumed_from(
     ledger.window.clear()
     async with streaming(api, "?startFrom=earliest") as stream:
         skipped, signal = await stream.take(2)
+        metrics = (await api.get("/metrics")).body.decode()
 
     assert (skipped.kind, skipped.id, skipped.position) == ("skipped", str(receipts[0].uuid), 1)
     assert signal.position == 2
+    assert f"jobledger_unreadable_rows_total {float(page.Unreadable.rows)}\n" in metrics
+    assert page.Unreadable.rows > 0
+    assert "jobledger_sse_streams 1.0\n" in metrics
 
 
 async def test_what_cannot_be_streamed_is_refused_in_the_envelope(api: rest.Rest) -> None:

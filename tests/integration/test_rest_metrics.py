@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
+import aiohttp
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.support import events, ledgers, rest
+from tests.support import clusterd, events, ledgers, rest, services
 
 
 @pytest.fixture
@@ -60,3 +61,19 @@ async def test_requests_are_timed_by_route_and_no_label_names_a_job(api: rest.Re
             or route == "/v4/cwai/job"
         )
     assert "canary" not in text
+
+
+async def test_open_subscriptions_and_the_size_of_batches_are_told(database: str) -> None:
+    async with (
+        services.running(database) as service,
+        clusterd.subscriber(services.grpc_address(service)) as client,
+        aiohttp.ClientSession() as session,
+    ):
+        await services.publish(service, *(events.submission(f"job-{n}") for n in range(3)))
+        await clusterd.initial(client.stream())
+        async with session.get(f"http://127.0.0.1:{service.http_port}/metrics") as answer:
+            text = await answer.text()
+
+    assert "jobledger_grpc_streams 1.0\n" in text
+    assert "jobledger_appended_events_total 3.0\n" in text
+    assert "jobledger_append_batches_total 1.0\n" in text

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import secrets
+import subprocess
 from typing import Any
 
 import asyncpg
 import pytest
 
-from tests.support import ledgers, rest
+from tests.support import dumps, ledgers, rest
+from tests.support import postgres as support
 
 
 def canaries() -> tuple[dict[str, Any], list[str]]:
@@ -81,6 +84,27 @@ async def everything_stored(connection: asyncpg.Connection[asyncpg.Record]) -> s
             for value in row
         ]
     return "\n".join(texts)
+
+
+async def dumped(server: support.Postgres, dsn: str) -> str:
+    """What pg_dump writes of a database."""
+    command = [str(dumps.program(server, "pg_dump")), dsn]
+    done = await asyncio.to_thread(subprocess.run, command, check=True, capture_output=True)
+    return done.stdout.decode()
+
+
+async def test_secret_in_a_posted_job_is_in_no_dump(database: str, postgres: support.Postgres) -> None:
+    body, made = canaries()
+    async with ledgers.running(database) as ledger, rest.serving(ledger) as api:
+        await api.post(body)
+        await api.post({"comment": "told-in-a-dump", **body})
+
+    dump = await dumped(postgres, database)
+
+    assert "told-in-a-dump" in dump
+    assert not found(dump, made)
+    # Columns of bytes are dumped in hexadecimal.
+    assert not found(dump, [secret.encode().hex() for secret in made])
 
 
 async def test_secret_in_a_posted_job_is_nowhere_afterwards(

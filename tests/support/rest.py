@@ -165,6 +165,7 @@ async def serving(
         reader=subscription.Reader(tail=ledger.tail, window=ledger.window, pages=ledger.pages),
         starts=ledger.starts,
         cors_origins=cors_origins,
+        grpc_streams=lambda: 0,
         hears=lambda: True,
     )
     port = await running.start("127.0.0.1", 0)

@@ -75,6 +75,11 @@ class Clients:
         self._second = 0
         self._admitted_this_second = 0
 
+    @property
+    def streams(self) -> int:
+        """How many streams are open."""
+        return self._per_role.total()
+
     async def register(self, role: str) -> str | None:
         """A fresh client id for a role; None if there are as many as there may be.
 

@@ -26,6 +26,13 @@ ENTRY_OVERHEAD_BYTES: Final = 400
 _log = logging.getLogger(__name__)
 
 
+class Unreadable:
+    """How often this process left out a row whose stored bytes were spoiled, for its metrics."""
+
+    rows = 0
+    """Counted when a page is made, so a row that is read again counts again."""
+
+
 class Kind(Enum):
     """How messages are wrapped for a stream."""
 
@@ -187,6 +194,7 @@ def _entry(row: eventlog.Stored) -> Entry:
 
 def _signal_frame(row: eventlog.Stored) -> bytes:
     if not signals.readable(row.signal):
+        Unreadable.rows += 1
         _log.error("position %d (%s) cannot be read: its stored signal was spoiled", row.position, row.uuid)
         return b""
     return delivery.frame(

@@ -16,7 +16,7 @@ from aiohttp import web
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
-from jobledger.ledger import appender, tail
+from jobledger.ledger import appender, page, tail
 
 DURATIONS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """Seconds; a get takes one millisecond, a list of the past up to three seconds."""
@@ -31,10 +31,11 @@ class Metrics:
         appending: appender.Appender,
         following: tail.Tail,
         streams: Callable[[], int],
+        grpc_streams: Callable[[], int],
         hears: Callable[[], bool],
     ) -> None:
         self._registry = prometheus_client.CollectorRegistry()
-        self._registry.register(_Ledger(appending, following, streams, hears))
+        self._registry.register(_Ledger(appending, following, streams, grpc_streams, hears))
         self._durations = _Durations()
         self._registry.register(self._durations)
 
@@ -94,11 +95,13 @@ class _Ledger(Collector):
         appending: appender.Appender,
         following: tail.Tail,
         streams: Callable[[], int],
+        grpc_streams: Callable[[], int],
         hears: Callable[[], bool],
     ) -> None:
         self._appending = appending
         self._following = following
         self._streams = streams
+        self._grpc_streams = grpc_streams
         self._hears = hears
 
     def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
@@ -108,6 +111,10 @@ class _Ledger(Collector):
             "jobledger_append_batches": (
                 "Transactions in which it did so; events through batches is the batch size.",
                 self._appending.batches,
+            ),
+            "jobledger_unreadable_rows": (
+                "Rows left out because their stored bytes were spoiled, each time that a page is made.",
+                page.Unreadable.rows,
             ),
         }
         gauges: Mapping[str, tuple[str, float]] = {
@@ -127,6 +134,7 @@ class _Ledger(Collector):
                 float(self._hears()),
             ),
             "jobledger_sse_streams": ("Open streams of server-sent events.", self._streams()),
+            "jobledger_grpc_streams": ("Open subscriptions by gRPC.", self._grpc_streams()),
         }
         for name, (said, value) in counters.items():
             yield CounterMetricFamily(name, said, value=value)

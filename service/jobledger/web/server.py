@@ -39,6 +39,7 @@ class WebServer:
         reader: subscription.Reader,
         starts: start.Starts,
         cors_origins: Collection[str] = (),
+        grpc_streams: Callable[[], int],
         hears: Callable[[], bool],
     ) -> None:
         self._dressing = dressing.Dressing(cors_origins)
@@ -58,7 +59,11 @@ class WebServer:
             stream=self._events,
             state=self._health,
             measured=metrics.Metrics(
-                appending=appender, following=tail, streams=lambda: self._events.streams, hears=hears
+                appending=appender,
+                following=tail,
+                streams=lambda: self._events.streams,
+                grpc_streams=grpc_streams,
+                hears=hears,
             ),
         )
         self._server: _Server | None = None
