@@ -15,7 +15,7 @@ import asyncpg
 import pytest
 
 from jobledger import errors
-from jobledger.ledger import batch
+from jobledger.ledger import batch, rebuild
 from jobledger.model import event
 from jobledger.store import engine, eventlog
 from tests.support import events, ledgers, polling
@@ -242,6 +242,32 @@ def test_a_transaction_that_postgres_gave_up_may_be_tried_again(kind: type[async
     message = "gave up"
     with pytest.raises(errors.DatabaseUnavailable, match="try again"), engine.translated():
         raise kind(message)
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        "update jobs set detail = 'no JSON' where job_id = 'spoiled'",
+        "update jobs set arriving = 'no JSON' where job_id = 'spoiled'",
+    ],
+    ids=["detail", "arriving"],
+)
+async def test_event_of_a_job_whose_row_was_spoiled_fails_alone_until_the_view_is_rebuilt(
+    database: str, connection: Connection, spoil: str
+) -> None:
+    async with ledgers.running(database) as ledger:
+        await ledger.receipts(events.submission("spoiled", detail={"name": "a"}))
+        await connection.execute(spoil)
+
+        of_three = [events.submission(job_id) for job_id in ("before", "spoiled", "after")]
+        before, refused, after = await ledger.append(*of_three)
+
+        assert isinstance(before, event.Receipt)
+        assert isinstance(after, event.Receipt)
+        assert isinstance(refused, errors.EventError)
+        assert "jobledger rebuild" in refused.reason
+        await rebuild.run(connection, on_progress=lambda _: None)
+        assert [each.duplicate for each in await ledger.receipts(*of_three)] == [True, False, True]
 
 
 async def test_closing_records_what_is_queued_and_takes_no_more(

@@ -21,6 +21,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+import msgspec
+
 from jobledger import errors
 from jobledger.ledger import admission, batch
 from jobledger.model import completion, event
@@ -231,16 +233,26 @@ class Appender:
                 waiting.succeed([next(outcomes) for _ in waiting.drafts])
 
     async def _record(self, drafts: Sequence[completion.Draft]) -> list[batch.Outcome]:
-        """Record drafts; those that the database's rules refuse fail alone, found by halving."""
+        """Record drafts; one that cannot be fails alone, found by halving.
+
+        That is one with data that the database's rules refuse, or of a job whose row in the view was spoiled.
+        """
         try:
             return await self._transact(drafts)
-        except engine.DataRefused as error:
-            if len(drafts) == 1:
-                _log.error("Postgres refused event %s, which the door let in: %s", drafts[0].uuid, error)
-                reason = f"Postgres refuses the data of event {drafts[0].uuid}; the service's log says why"
-                return [errors.EventError(field="event", reason=reason)]
-            middle = len(drafts) // 2
-            return await self._record(drafts[:middle]) + await self._record(drafts[middle:])
+        except (engine.DataRefused, msgspec.MsgspecError) as error:
+            if len(drafts) > 1:
+                middle = len(drafts) // 2
+                return await self._record(drafts[:middle]) + await self._record(drafts[middle:])
+            [draft] = drafts
+            if isinstance(error, engine.DataRefused):
+                what = "Postgres refuses its data"
+            else:
+                what = "the view's row of its job was spoiled, which `jobledger rebuild` mends"
+            _log.error(
+                "event %s of job %r is not recorded: %s: %s", draft.uuid, draft.signal.job_id, what, error
+            )
+            reason = f"{draft.uuid} was not recorded: {what}; the service's log says more"
+            return [errors.EventError(field="event", reason=reason)]
 
     async def _transact(self, drafts: Sequence[completion.Draft]) -> list[batch.Outcome]:
         try:
