@@ -118,8 +118,8 @@ class Settings(BaseSettings):
     # Publishing
 
     append_queue_events: Count = 20_000
-    """Events that may wait for the append transaction, a process; more are told to come back. About a
-    second's worth at full rate, so that a refusal means overload and not a hiccup."""
+    """Events that may wait for the append transaction, a process, four fifths of them of one publisher; more
+    are told to come back. Seconds' worth at full rate, so that a refusal means overload and not a hiccup."""
 
     append_queue_bytes: Size = 64 * MIB
     """The same in bytes, for large rank tables."""

@@ -16,15 +16,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 import msgspec
 
 from jobledger import errors
-from jobledger.ledger import admission, batch
+from jobledger.ledger import admission, batch, fairqueue
 from jobledger.model import completion, event
 from jobledger.model.principal import Principal
 from jobledger.store import engine, eventlog
@@ -48,25 +46,6 @@ _Recorded: TypeAlias = tuple[list[batch.Outcome], event.Position]
 """The outcomes in the drafts' order, and the new head."""
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(slots=True, eq=False)
-class _Waiting:
-    """One caller's events on their way through the queue; they stay together and in order."""
-
-    drafts: Sequence[completion.Draft]
-    size_bytes: int
-    done: asyncio.Future[list[batch.Outcome]]
-
-    def succeed(self, outcomes: list[batch.Outcome]) -> None:
-        """Answer the caller, if it still waits."""
-        if not self.done.done():
-            self.done.set_result(outcomes)
-
-    def fail(self, error: errors.LedgerError) -> None:
-        """Tell the caller, if it still waits."""
-        if not self.done.done():
-            self.done.set_exception(error)
 
 
 class _OutcomeUnknown(Exception):
@@ -93,12 +72,8 @@ class Appender:
         self._dsn = dsn
         self._admission = admission
         self._rules = rules
-        self._queue_events = queue_events
-        self._queue_bytes = queue_bytes
         self._on_commit = on_commit
-        self._queue: deque[_Waiting] = deque()
-        self._queued_events = 0
-        self._queued_bytes = 0
+        self._queue = fairqueue.FairQueue(limit_events=queue_events, limit_bytes=queue_bytes)
         self._arrived = asyncio.Event()
         self._closing = False
         self._connection: engine.Own | None = None
@@ -111,12 +86,12 @@ class Appender:
     @property
     def queued_events(self) -> int:
         """Events that wait."""
-        return self._queued_events
+        return self._queue.events
 
     @property
     def queued_bytes(self) -> int:
         """About what they take."""
-        return self._queued_bytes
+        return self._queue.size_bytes
 
     async def append(
         self, submissions: Sequence[event.Submission | errors.EventError], principal: Principal
@@ -134,7 +109,7 @@ class Appender:
         """
         admitted = await self._admitted(submissions, principal)
         drafts = [draft for draft in admitted if isinstance(draft, completion.Draft)]
-        outcomes = iter(await self._enqueue(drafts) if drafts else [])
+        outcomes = iter(await self._enqueue(drafts, principal.publisher) if drafts else [])
         return [next(outcomes) if isinstance(each, completion.Draft) else each for each in admitted]
 
     async def _admitted(
@@ -155,24 +130,12 @@ class Appender:
         except errors.EventError as error:
             return error
 
-    async def _enqueue(self, drafts: Sequence[completion.Draft]) -> list[batch.Outcome]:
+    async def _enqueue(self, drafts: Sequence[completion.Draft], publisher: str) -> list[batch.Outcome]:
         if self._closing:
             raise errors.ShuttingDown
         size = sum(draft.size_bytes for draft in drafts)
-        # An empty queue takes a request of any size: what the request limit let in must be possible.
-        if self._queue and (
-            self._queued_events + len(drafts) > self._queue_events
-            or self._queued_bytes + size > self._queue_bytes
-        ):
-            message = (
-                f"{self._queued_events} events ({self._queued_bytes} bytes) are waiting to be recorded and "
-                "no more may; nothing was recorded, retry after 1 s with the same uuids"
-            )
-            raise errors.Overloaded(message)
-        waiting = _Waiting(drafts, size, asyncio.get_running_loop().create_future())
-        self._queue.append(waiting)
-        self._queued_events += len(drafts)
-        self._queued_bytes += size
+        waiting = fairqueue.Waiting(publisher, drafts, size, asyncio.get_running_loop().create_future())
+        self._queue.put(waiting)
         self._arrived.set()
         return await waiting.done
 
@@ -180,7 +143,7 @@ class Appender:
         """Write batches until :meth:`close` and an empty queue; wakes on arrival."""
         try:
             while True:
-                while taken := self._take():
+                while taken := self._queue.take(most_events=BATCH_EVENTS, most_bytes=BATCH_BYTES):
                     await self._write(taken)
                 if self._closing:
                     return
@@ -188,30 +151,15 @@ class Appender:
                 await self._arrived.wait()
         finally:
             self._drop_connection()
-            for waiting in self._queue:
+            for waiting in self._queue.emptied():
                 waiting.fail(errors.ShuttingDown())
-            self._queue.clear()
 
     def close(self) -> None:
         """Take no more; :meth:`run` ends when what is queued is recorded."""
         self._closing = True
         self._arrived.set()
 
-    def _take(self) -> list[_Waiting]:
-        taken: list[_Waiting] = []
-        events = size = 0
-        while self._queue:
-            waiting = self._queue[0]
-            events += len(waiting.drafts)
-            size += waiting.size_bytes
-            if taken and (events > BATCH_EVENTS or size > BATCH_BYTES):
-                break
-            taken.append(self._queue.popleft())
-            self._queued_events -= len(waiting.drafts)
-            self._queued_bytes -= waiting.size_bytes
-        return taken
-
-    async def _write(self, taken: Sequence[_Waiting]) -> None:
+    async def _write(self, taken: Sequence[fairqueue.Waiting]) -> None:
         drafts = [draft for waiting in taken for draft in waiting.drafts]
         try:
             outcomes = iter(await self._record(drafts))
