@@ -1,0 +1,81 @@
+"""Everybody comes back at once, as after a restart: Postgres is asked once for all of them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import AsyncGenerator, Sequence
+from typing import Any
+
+import aiohttp
+import pytest
+
+from jobledger.ledger import pagecache
+from jobledger.store import eventlog
+from tests.support import clusterd, events, services
+
+CONNECTIONS = 10
+SUBSCRIBERS = 100
+PAGE_EVENTS = 64
+EVENTS = 4 * PAGE_EVENTS
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> Counter[object]:
+    """How often Postgres was asked for which events; small pages, so that there are several."""
+    monkeypatch.setattr(pagecache, "PAGE_EVENTS", PAGE_EVENTS)
+    counted: Counter[object] = Counter()
+    for name in ("between", "at"):
+        read = getattr(eventlog, name)
+
+        async def noted(connection: Any, *asked: Any, read: Any = read, **more: Any) -> Any:
+            counted[repr((read.__name__, asked))] += 1
+            return await read(connection, *asked, **more)
+
+        monkeypatch.setattr(eventlog, name, noted)
+    return counted
+
+
+@contextlib.asynccontextmanager
+async def clients(address: str) -> AsyncGenerator[Sequence[clusterd.Subscriber]]:
+    async with contextlib.AsyncExitStack() as stack:
+        yield [
+            await stack.enter_async_context(clusterd.subscriber(address, own_connection=True))
+            for _ in range(CONNECTIONS)
+        ]
+
+
+@pytest.mark.parametrize("start", ["earliest", "snapshot"])
+async def test_subscribers_that_return_at_once_cost_one_read_a_page_and_rest_is_answered(
+    database: str, reads: Counter[object], start: str
+) -> None:
+    async with services.running(database) as before:
+        await services.publish(before, *(events.submission(f"job-{n}") for n in range(EVENTS)))
+    async with (
+        services.running(database) as service,
+        aiohttp.ClientSession() as session,
+        clients(services.grpc_address(service)) as some,
+    ):
+        url = f"http://127.0.0.1:{service.http_port}/v4/cwai/job/job-7?regionID=default"
+        calls = [some[n % CONNECTIONS].stream(start_from=start, lists=True) for n in range(SUBSCRIBERS)]
+        returning = [asyncio.create_task(_take_all(call)) for call in calls]
+        answers: list[int] = []
+        while not all(task.done() for task in returning):
+            async with session.get(url) as answer:
+                answers.append((await answer.json())["statusCode"])
+        told = await asyncio.gather(*returning)
+
+    assert len(told[0]) == len(set(told[0])) == EVENTS
+    assert all(each == told[0] for each in told)
+    assert set(answers) == {800}
+    assert set(reads.values()) == {1}, reads
+
+
+async def _take_all(call: Any) -> list[str]:
+    uuids: list[str] = []
+    while len(uuids) < EVENTS:
+        message = await call.read()
+        assert message is not clusterd.EOF, await clusterd.ended(call)
+        uuids += [signal.uuid for signal in message.jobSummarySignals]
+    return uuids
