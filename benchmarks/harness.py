@@ -11,17 +11,27 @@ import signal
 import statistics
 import sys
 import tempfile
+import time
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
+import channels
+
 from jobledger import embedded
+from jobledger.model import selection
 from jobledger.model.signal import Signal
 from jobledger.wire import messages, signals
 
 EVENT_BYTES = 600
 """About what a small job's event weighs, as delivered."""
+
+FILL_EVENTS = 500
+"""In each message of :func:`fill`."""
+
+SHORT = 100
+"""Numbers below are shown with two digits more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,40 +51,114 @@ class Service:
         return self.grpc.rpartition(":")[2]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One line of a table: what was measured, and how it stands beside its peer."""
+
+    what: str
+    value: float
+    unit: str
+    ratio: float | None = None
+    """Of the peer's in the same run, more being better; the peer's own is 1. None without a peer."""
+
+    note: str = ""
+
+    def __str__(self) -> str:
+        """A line of a Markdown table."""
+        ratio = "" if self.ratio is None else f"{self.ratio:.2f}"
+        digits = 0 if self.value >= SHORT else 2
+        return f"| {self.what} | {self.value:,.{digits}f} {self.unit} | {ratio} | {self.note} |"
+
+
+HEAD = "| what | measured | of the peer | |\n|---|---|---|---|"
+"""Of such a table."""
+
+
 @contextlib.asynccontextmanager
-async def serving() -> AsyncGenerator[Service]:
-    """``jobledger serve`` on a Postgres of its own, in a directory that is thrown away."""
+async def postgres() -> AsyncGenerator[embedded.Server]:
+    """A Postgres in a directory that is thrown away."""
     with tempfile.TemporaryDirectory(prefix="jobledger-bench-", ignore_cleanup_errors=True) as directory:
-        async with embedded.running(Path(directory)) as postgres:
-            process = await asyncio.create_subprocess_exec(
-                *(
-                    sys.executable,
-                    "-m",
-                    "jobledger",
-                    "serve",
-                    "--json",
-                    "--grpc-port",
-                    "0",
-                    "--http-port",
-                    "0",
-                ),
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.DEVNULL,
-                env={**os.environ, "JOBLEDGER_DATABASE_URL": postgres.dsn},
+        async with embedded.running(Path(directory)) as server:
+            yield server
+
+
+@contextlib.asynccontextmanager
+async def serving(on: embedded.Server | None = None) -> AsyncGenerator[Service]:
+    """``jobledger serve`` on that Postgres, else on one of its own."""
+    async with contextlib.AsyncExitStack() as stack:
+        server = on or await stack.enter_async_context(postgres())
+        ports = ("--grpc-port", "0", "--http-port", "0")
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "jobledger", "serve", "--json", *ports),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+            env={**os.environ, "JOBLEDGER_DATABASE_URL": server.dsn},
+        )
+        assert process.stdout is not None  # noqa: S101 - it was asked for
+        try:
+            ready = json.loads(await process.stdout.readline())
+            yield Service(
+                grpc=ready["grpc"],
+                http=ready["http"],
+                postgres=server.dsn,
+                pid=process.pid,
+                postgres_pid=server.pid,
             )
-            assert process.stdout is not None  # noqa: S101 - it was asked for
-            try:
-                ready = json.loads(await process.stdout.readline())
-                yield Service(
-                    grpc=ready["grpc"],
-                    http=ready["http"],
-                    postgres=postgres.dsn,
-                    pid=process.pid,
-                    postgres_pid=postgres.pid,
-                )
-            finally:
-                process.send_signal(signal.SIGTERM)
-                await process.wait()
+        finally:
+            process.send_signal(signal.SIGTERM)
+            await process.wait()
+
+
+class Reading:
+    """``reader.py`` in a process of its own, which reads streams of one server."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+
+    @classmethod
+    async def started(cls, kind: str, port: int | str, *, readers: int, messages: int, asked: str) -> Reading:
+        """Once every stream was answered; ``asked`` as reader.py's last argument."""
+        arguments = (kind, str(port), str(readers), str(messages), asked)
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, str(Path(__file__).with_name("reader.py")), *arguments),
+            stdout=asyncio.subprocess.PIPE,
+        )
+        assert process.stdout is not None  # noqa: S101 - it was asked for
+        if await process.stdout.readline() != b"open\n":
+            raise SystemExit("the reader found no server")
+        return cls(process)
+
+    async def seconds(self) -> float:
+        """From the first request to the last message."""
+        out, _ = await self._process.communicate()
+        if self._process.returncode:
+            raise SystemExit("the reader did not get all messages")
+        return float(out)
+
+
+def client_info(start: selection.StartFrom, **fields: str) -> str:
+    """What a subscriber of ``job.Job`` asks, for the reader."""
+    number = list(selection.StartFrom).index(start) + 1
+    return messages.ClientInfo(role="Bench", startFrom=number, **fields).SerializeToString().hex()
+
+
+async def fill(address: str, events: int, *, jobs: int) -> float:
+    """Append events by one publisher; how many a second."""
+    async with channels.dial(address) as channel:
+        call = channel.stream_stream("/jobledger.v1.Ledger/AppendStream")()
+        began = time.perf_counter()
+        for start in range(0, events, FILL_EVENTS):
+            count = min(FILL_EVENTS, events - start)
+            await call.write(encoded_request([f"job-{(start + n) % jobs}" for n in range(count)]))
+            await call.read()
+        took = time.perf_counter() - began
+        await call.done_writing()
+    return events / took
+
+
+def resident_bytes(pid: int) -> int:
+    """Memory that a process has in RAM."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def encoded_signal(job_id: str) -> bytes:

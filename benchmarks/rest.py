@@ -14,7 +14,7 @@ import itertools
 import json
 import multiprocessing
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -171,12 +171,13 @@ def get(target: str, headers: str = "") -> bytes:
     return f"GET {target} HTTP/1.1\r\nHost: x\r\n{headers}\r\n".encode()
 
 
-async def by_id(service: harness.Service, http: int, jobs: int, seconds: float) -> None:
-    """A job by id, 304, and hello, in turns."""
+async def by_id(service: harness.Service, jobs: int, seconds: float) -> AsyncGenerator[dict[str, Rate]]:
+    """A job by id, 304, and hello, in turns; hello is the first."""
     port: multiprocessing.Queue[int] = multiprocessing.Queue()
     process = multiprocessing.Process(target=serve_hello, args=(port,), daemon=True)
     process.start()
     hello = await asyncio.to_thread(port.get)
+    http = int(service.http.rpartition(":")[2])
 
     def target(nth: int) -> str:
         return f"/v4/cwai/job/job-{1 + nth * 7919 % jobs:08}?regionID={REGION}"
@@ -198,14 +199,39 @@ async def by_id(service: harness.Service, http: int, jobs: int, seconds: float) 
         rows = {"aiohttp's hello": plain}
         for name, request in asked.items():
             rows[name] = await rate(http, service.pid, service.postgres_pid, request, seconds)
-        for name, each in rows.items():
-            took = each.server_microseconds + each.postgres_microseconds
-            print(
-                f"| {name} | {each.each_second:,.0f}/s | {each.each_second / plain.each_second:.2f}"
-                f" | {each.server_microseconds:.0f} + {each.postgres_microseconds:.0f} µs"
-                f" | {plain.server_microseconds / took:.2f} |"
-            )
+        yield rows
     process.kill()
+
+
+def show(rows: dict[str, Rate]) -> None:
+    """One round, with what the processor did."""
+    plain = next(iter(rows.values()))
+    for name, each in rows.items():
+        took = each.server_microseconds + each.postgres_microseconds
+        print(
+            f"| {name} | {each.each_second:,.0f}/s | {each.each_second / plain.each_second:.2f}"
+            f" | {each.server_microseconds:.0f} + {each.postgres_microseconds:.0f} µs"
+            f" | {plain.server_microseconds / took:.2f} |"
+        )
+
+
+async def measure(jobs: int, seconds: float = 5.0) -> list[harness.Row]:
+    """The last round of a job by id."""
+    rows: dict[str, Rate] = {}
+    async with harness.serving() as service:
+        await fill(service.postgres, jobs)
+        async for found in by_id(service, jobs, seconds):
+            rows = found
+    plain = next(iter(rows.values())).each_second
+    return [
+        harness.Row(
+            what=f"{name}, {CONNECTIONS} connections, {jobs:,} jobs",
+            value=each.each_second,
+            unit="/s",
+            ratio=each.each_second / plain,
+        )
+        for name, each in rows.items()
+    ]
 
 
 async def lists(http: int, jobs: int, seconds: float) -> None:
@@ -283,7 +309,8 @@ async def main() -> None:
         http = int(service.http.rpartition(":")[2])
         print("| at 64 connections | rate | of hello | processor time: server + Postgres | of hello |")
         print("|---|---|---|---|---|")
-        await by_id(service, http, given.jobs, given.seconds)
+        async for rows in by_id(service, given.jobs, given.seconds):
+            show(rows)
         print("\n| list, 2 connections | first, counted | page p50 | p99 |\n|---|---|---|---|")
         await lists(http, given.jobs, given.seconds)
 

@@ -1,0 +1,44 @@
+"""What subscribers cost that wait: memory each, and how long one event takes to reach all of them."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import time
+
+import harness
+
+from jobledger.model import selection
+
+LATEST = harness.client_info(selection.StartFrom.LATEST)
+
+
+async def measure(subscribers: int) -> list[harness.Row]:
+    """All of it."""
+    async with harness.serving() as service:
+        await harness.fill(service.grpc, 1, jobs=1)
+        before = harness.resident_bytes(service.pid)
+        reading = await harness.Reading.started(
+            "grpc", service.grpc_port, readers=subscribers, messages=1, asked=LATEST
+        )
+        each = (harness.resident_bytes(service.pid) - before) / subscribers
+        began = time.perf_counter()
+        await harness.fill(service.grpc, 1, jobs=1)
+        await reading.seconds()
+        reached = time.perf_counter() - began
+    count = f"{subscribers:,} connections"
+    return [
+        harness.Row(what=f"an idle subscriber, of {count}", value=each / 1000, unit="KB"),
+        harness.Row(what=f"one event to all of {count}", value=reached, unit="s"),
+    ]
+
+
+async def main() -> None:
+    """Run and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--subscribers", type=int, default=10_000)
+    print(harness.HEAD, *await measure(parser.parse_args().subscribers), sep="\n")
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
