@@ -17,6 +17,12 @@ from tests.support import postgres as support
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_collection_finish() -> None:
+    """Leave out of each test's garbage collection what stays anyway: modules, and the tests themselves."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[support.Postgres]:
     """The server of this test run."""

@@ -12,8 +12,8 @@ import secrets
 import tempfile
 import threading
 from collections.abc import AsyncGenerator, Coroutine, Generator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import asyncpg
@@ -25,11 +25,18 @@ TEMPLATE = "ledger_template"
 """Migrated once; each test's database is a copy."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Postgres:
-    """A running server."""
+    """A running server.
 
-    server: embedded.Server
+    Databases are made one ahead of the tests and dropped behind them, in threads: both wait for a checkpoint
+    or for other processes, a quarter of the suite's time.
+    """
+
+    def __init__(self, server: embedded.Server) -> None:
+        self.server = server
+        self._threads = ThreadPoolExecutor(2)
+        self._next: Future[str] | None = None
+        self._drops: list[Future[None]] = []
 
     def dsn(self, name: str) -> str:
         """How to connect to one of its databases."""
@@ -38,12 +45,30 @@ class Postgres:
     @asynccontextmanager
     async def database(self, *, template: str = TEMPLATE, options: str = "") -> AsyncGenerator[str]:
         """A database of one's own, as a DSN; dropped afterwards, whoever is still connected."""
-        name = f"test_{secrets.token_hex(6)}"
-        await self.execute(f"CREATE DATABASE {name} TEMPLATE {template} {options}")
+        if template == TEMPLATE and not options:
+            made = self._next or self._threads.submit(self._make, TEMPLATE, "")
+            self._next = self._threads.submit(self._make, TEMPLATE, "")
+        else:
+            made = self._threads.submit(self._make, template, options)
+        name = await asyncio.wrap_future(made)
         try:
             yield self.dsn(name)
         finally:
-            await self.execute(f"DROP DATABASE {name} WITH (FORCE)")
+            self._drops.append(self._threads.submit(self._drop, name))
+
+    def _make(self, template: str, options: str) -> str:
+        name = f"test_{secrets.token_hex(6)}"
+        asyncio.run(self.execute(f"CREATE DATABASE {name} TEMPLATE {template} {options}"))
+        return name
+
+    def _drop(self, name: str) -> None:
+        asyncio.run(self.execute(f"DROP DATABASE {name} WITH (FORCE)"))
+
+    def settle(self) -> None:
+        """Wait for the last databases; raises what dropping one raised."""
+        self._threads.shutdown()
+        for drop in self._drops:
+            drop.result()
 
     async def execute(self, statement: str) -> None:
         """Run a statement outside of the tests' databases."""
@@ -61,9 +86,10 @@ def started() -> Generator[Postgres]:
         server = embedded.Server(Path(directory), binaries=os.environ.get("JOBLEDGER_TEST_POSTGRES", ""))
         server.start()
         try:
-            postgres = Postgres(server=server)
+            postgres = Postgres(server)
             in_own_loop(_make_template(postgres))
             yield postgres
+            postgres.settle()
         finally:
             server.stop()
 
