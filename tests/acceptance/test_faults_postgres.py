@@ -31,7 +31,8 @@ def cluster() -> Iterator[clusters.Cluster]:
 async def test_restarted_postgres_loses_nothing_and_streams_stay_open(cluster: clusters.Cluster) -> None:
     async with loaded(cluster.dsn) as traffic:
         cluster.stop()
-        await polling.eventually(lambda: turned_away(traffic))
+        # First the batch whose COMMIT was lost looks for its outcome, and the others wait behind it.
+        await polling.eventually(lambda: turned_away(traffic), within_seconds=40)
         cluster.start()
 
         await back(traffic)
@@ -78,7 +79,8 @@ async def test_promoted_standby_takes_over(cluster: clusters.Cluster) -> None:
         async with loaded(either) as traffic:
             cluster.stop(signal.SIGQUIT)
             # The standby answers, and takes no writes: that is Postgres being away, not an event at fault.
-            await polling.eventually(lambda: turned_away(traffic))
+            # First the batch whose COMMIT was lost looks for its outcome, and the others wait behind it.
+            await polling.eventually(lambda: turned_away(traffic), within_seconds=40)
             async with session(standby.dsn) as connection:
                 await connection.execute("select pg_promote()")
 

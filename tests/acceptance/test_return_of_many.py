@@ -11,8 +11,9 @@ from typing import Any
 import aiohttp
 import pytest
 
-from jobledger.ledger import pagecache
-from jobledger.store import eventlog
+from jobledger.ledger import pagecache, snapshot
+from jobledger.model import selection
+from jobledger.store import engine, eventlog, jobs
 from tests.support import clusterd, events, services
 
 CONNECTIONS = 10
@@ -37,6 +38,27 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> Counter[object]:
     return counted
 
 
+@pytest.fixture
+def together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have a snapshot take until everybody has asked for it."""
+    take, read = snapshot.Snapshots.take, jobs.snapshot
+    asked: list[selection.Filter] = []
+    all_asked = asyncio.Event()
+
+    async def asking(self: snapshot.Snapshots, wanted: selection.Filter) -> snapshot.Shared:
+        asked.append(wanted)
+        if len(asked) == SUBSCRIBERS:
+            all_asked.set()
+        return await take(self, wanted)
+
+    async def reading(connection: engine.Connection, wanted: selection.Filter) -> jobs.Snapshot:
+        await all_asked.wait()
+        return await read(connection, wanted)
+
+    monkeypatch.setattr(snapshot.Snapshots, "take", asking)
+    monkeypatch.setattr(jobs, "snapshot", reading)
+
+
 @contextlib.asynccontextmanager
 async def clients(address: str) -> AsyncGenerator[Sequence[clusterd.Subscriber]]:
     async with contextlib.AsyncExitStack() as stack:
@@ -46,6 +68,7 @@ async def clients(address: str) -> AsyncGenerator[Sequence[clusterd.Subscriber]]
         ]
 
 
+@pytest.mark.usefixtures("together")
 @pytest.mark.parametrize("start", ["earliest", "snapshot"])
 async def test_subscribers_that_return_at_once_cost_one_read_a_page_and_rest_is_answered(
     database: str, reads: Counter[object], start: str

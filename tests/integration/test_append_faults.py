@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import ssl
 import sys
 import time
 from collections.abc import Iterable
@@ -63,8 +64,8 @@ async def test_replica_stopped_inside_the_transaction_delays_others_by_the_time_
                     await ledger.receipts(given)
                     break
                 except errors.DatabaseUnavailable:
-                    assert time.monotonic() - started < 9
-            assert time.monotonic() - started < 9
+                    assert time.monotonic() - started < 30
+            assert time.monotonic() - started < 30
     finally:
         stopped.send_signal(signal.SIGCONT)
         stopped.kill()
@@ -268,6 +269,16 @@ async def test_event_of_a_job_whose_row_was_spoiled_fails_alone_until_the_view_i
         assert "jobledger rebuild" in refused.reason
         await rebuild.run(connection, on_progress=lambda _: None)
         assert [each.duplicate for each in await ledger.receipts(*of_three)] == [True, False, True]
+
+
+def test_a_certificate_that_is_refused_is_a_server_that_is_away() -> None:
+    message = "certificate has expired"
+    with (
+        pytest.raises(errors.DatabaseUnavailable, match="expired"),
+        engine.translated(),
+        engine.reading_dsn(),
+    ):
+        raise ssl.SSLCertVerificationError(message)
 
 
 async def test_closing_records_what_is_queued_and_takes_no_more(

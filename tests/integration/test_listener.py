@@ -72,7 +72,6 @@ async def test_pooler_in_session_mode_lets_notifications_through(cluster: cluste
 async def test_notifications_that_stop_arriving_are_noticed_and_so_is_their_return(
     database: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(listener, "ARRIVAL_SECONDS", 0.5)
     monkeypatch.setattr(listener, "PROBE_SECONDS", 0.05)
     caplog.set_level(logging.INFO)
     sent = listener.notify
@@ -82,6 +81,7 @@ async def test_notifications_that_stop_arriving_are_noticed_and_so_is_their_retu
 
     async with listening(database, direct=database, heads=[]) as hearing:
         await polling.eventually(lambda: _finds(hearing, arrive=True), 30)
+        monkeypatch.setattr(listener, "ARRIVAL_SECONDS", 0.5)
         monkeypatch.setattr(listener, "notify", unsent)
         await polling.eventually(lambda: _finds(hearing, arrive=False), 30)
         monkeypatch.setattr(listener, "notify", sent)

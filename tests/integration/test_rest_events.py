@@ -172,7 +172,7 @@ async def test_stopping_server_tells_its_streams_at_once(ledger: ledgers.Ledger)
     async with rest.serving(ledger) as api, streaming(api) as stream:
         await stream.block()
         stopping = asyncio.create_task(api.server.stop(grace_seconds=10))
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(8):
             [said] = await stream.take(1)
             await stopping
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import AbstractAsyncContextManager
 
 import pytest
 
-from jobledger.store import jobs
+from jobledger import errors
+from jobledger.store import engine, jobs
 from jobledger.web import lookups
 from tests.support import ledgers
 
@@ -29,6 +31,29 @@ async def test_caller_that_asks_as_the_last_lane_ends_is_answered(
         shared._waiting[0][1].add_done_callback(ask_at_once)
         await first
 
-        done, _ = await asyncio.wait(late, timeout=5)
+        done, _ = await asyncio.wait(late, timeout=60)
 
         assert [each.result() for each in done] == [None]
+
+
+async def test_everybody_hears_at_once_that_no_connection_is_to_be_had(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "CALLER_PATIENCE_SECONDS", 0.2)
+    tries: list[float] = []
+    pool = engine.ReadPool(database, size=1)
+    borrow = pool.connection
+
+    def counted(*, patience_seconds: float) -> AbstractAsyncContextManager[engine.Connection]:
+        tries.append(patience_seconds)
+        return borrow(patience_seconds=patience_seconds)
+
+    await pool.open()
+    async with pool.connection():
+        monkeypatch.setattr(pool, "connection", counted)
+        shared = lookups.Lookups(pool, jobs.heads)
+        told = await asyncio.gather(*(shared.find(f"job-{n}") for n in range(1_000)), return_exceptions=True)
+    await pool.close()
+
+    assert {type(each) for each in told} == {errors.Overloaded}
+    assert len(tries) <= lookups.LANES

@@ -36,7 +36,7 @@ UNRECORDABLE: list[tuple[dict[str, Any], str]] = [
     ({"jobID": "a\0b"}, "U+0000"),
     ({"jobID": "a\nb"}, "jobID"),
     ({"jobID": "x" * 257}, "257 characters"),
-    ({"regionID": "x" * 600}, "regionID: "),
+    ({"regionID": "x" * 600}, "has 600 characters; it may have 512"),
     ({"uuid": "no-uuid"}, "uuid: 'no-uuid' is not a uuid"),
     ({"uuid": 7}, "uuid: is no string"),
     ({"name": 5}, "name: "),

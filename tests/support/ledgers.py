@@ -51,6 +51,10 @@ class Ledger:
     async def read(self, count: int, **request: object) -> Sequence[int]:
         """The positions of the next events of a new subscription, snapshot included."""
         found = await self.starts.find(selection.StreamRequest(**request))  # pyright: ignore[reportArgumentType]
+        return await self.follow(count, found)
+
+    async def follow(self, count: int, found: subscription.Start) -> Sequence[int]:
+        """The positions of the next events from a start that was found."""
         reader = subscription.Reader(tail=self.tail, window=self.window, pages=self.pages)
         positions: list[int] = []
         async with contextlib.aclosing(subscription.follow(reader, found, quiet_seconds=5)) as steps:

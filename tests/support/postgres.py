@@ -54,7 +54,11 @@ class Postgres:
         try:
             yield self.dsn(name)
         finally:
-            self._drops.append(self._threads.submit(self._drop, name))
+            dropping = self._threads.submit(self._drop, name)
+            if template == TEMPLATE and not options:
+                self._drops.append(dropping)
+            else:
+                await asyncio.wrap_future(dropping)
 
     def _make(self, template: str, options: str) -> str:
         name = f"test_{secrets.token_hex(6)}"

@@ -118,6 +118,8 @@ def reading_dsn() -> Generator[None]:
     """
     try:
         yield
+    except OSError:  # a certificate that is refused is both
+        raise
     except ValueError:  # the driver's own class for it is one, too
         message = (
             "the DSN of Postgres cannot be read; is it postgresql://user:password@host:port/database, with "

@@ -57,7 +57,11 @@ async def migrate(dsn: str, *, default_region: str, roles_log_in: bool = False) 
         # also wrap a refusal, such as of a database that is not there yet, as if a migration had failed.
         with engine.translated(), engine.reading_dsn():
             connection = await asyncpg.connect(dsn, server_settings={"search_path": "public"})
-        await require_suitable(connection)
+        try:
+            await require_suitable(connection)
+        except BaseException:
+            connection.terminate()
+            raise
         return connection
 
     migrating = create_async_engine(

@@ -46,6 +46,7 @@ class Lookups(Generic[T]):
         self._statement = statement
         self._waiting: list[tuple[str, asyncio.Future[T | None]]] = []
         self._running: set[asyncio.Task[None]] = set()
+        self._connected = 0
 
     async def find(self, job_id: str) -> T | None:
         """What the statement finds of a job; None if nothing. Safe to cancel.
@@ -78,15 +79,22 @@ class Lookups(Generic[T]):
         asked: Sequence[tuple[str, asyncio.Future[T | None]]] = ()
         try:
             async with self._pool.connection(patience_seconds=engine.CALLER_PATIENCE_SECONDS) as connection:
-                while self._waiting:
-                    asked = self._next()
-                    found = await self._statement(connection, {job_id for job_id, _ in asked})
-                    for job_id, waiting in asked:
-                        # A caller that went has cancelled it.
-                        if not waiting.done():
-                            waiting.set_result(found.get(job_id))
+                self._connected += 1
+                try:
+                    while self._waiting:
+                        asked = self._next()
+                        found = await self._statement(connection, {job_id for job_id, _ in asked})
+                        for job_id, waiting in asked:
+                            # A caller that went has cancelled it.
+                            if not waiting.done():
+                                waiting.set_result(found.get(job_id))
+                finally:
+                    self._connected -= 1
         except BaseException as error:
             told = error if isinstance(error, Exception) else errors.Unavailable("try again")
+            if not asked and not self._connected:
+                # No connection was to be had, for nobody: all who wait hear it, not a hundred a second.
+                asked, self._waiting = self._waiting, []
             for _, waiting in asked or self._next():
                 if not waiting.done():
                     waiting.set_exception(told)
