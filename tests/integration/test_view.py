@@ -63,13 +63,12 @@ def _anything(chance: random.Random) -> event.Submission:
     if chance.random() < 0.2:
         return events.deletion(job_id, delete_time=chance.choice(["", "1700000500"]))
     if chance.random() < 0.3:
+        status = chance.choice(["", "failed"])
         return event.Submission(
-            signal=events.Signal(job_id=job_id, operator="add", job_status=chance.choice(["", "failed"])),
+            signal=events.Signal(job_id=job_id, operator="add", job_status=status),
             detail=chance.choice(
                 [
-                    '{"name":"n","status":"Sleeping"}'
-                    if chance.random() < 0
-                    else '{"name":"n","replicas":3}',
+                    '{"name":"n","status":"Sleeping"}' if status else '{"name":"n","replicas":3}',
                     '{"finishTime":"2023-10-13 11:22:13","pods":[{"name":"p"}]}',
                     '{"output":{"accessKeyID":"ABCDEFGHIJKLMNOP","accessKeySecret":"s3cret"}}',
                     '{"output":{"accessKeyID":"ABCD****NOP","accessKeySecret":"******"}}',
