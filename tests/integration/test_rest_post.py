@@ -9,6 +9,7 @@ from uuid import UUID, uuid4
 import asyncpg
 import pytest
 
+from jobledger.model.signal import INITIALIZING
 from tests.support import events, ledgers, rest
 
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
@@ -257,6 +258,29 @@ async def test_life_after_a_delete_has_nothing_of_the_one_before(api: rest.Rest)
 
     shown = (await api.job(region="region-2")).object
     assert [shown[key] for key in ("name", "comment", "status", "userID")] == ["", "", "Pending", ""]
+
+
+async def test_life_that_begins_with_a_bare_post_takes_no_rank_table_or_end_from_the_one_before(
+    api: rest.Rest, ledger: ledgers.Ledger, connection: Connection
+) -> None:
+    first = events.submission(
+        region=rest.REGION, job_status="running", hccl_json=RANK_TABLE, namespace="old", sid="old"
+    )
+    await ledger.receipts(first)
+    await ledger.receipts(
+        events.submission(job_status="complete", hccl_json=RANK_TABLE, delete_time="1700000900")
+    )
+    assert len((await api.job()).object["pods"]) == 2
+    await api.delete()
+    await api.post({})
+    begun = (await api.job()).object
+    [again] = await ledger.receipts(first)
+
+    assert again.duplicate
+    assert (begun["pods"], begun["replicas"], begun["finishTime"]) == ([], 0, "")
+    row = await recorded(connection, 4)
+    assert (row["namespace"], row["sid"], row["hccl"]) == ("", "", INITIALIZING)
+    assert (await api.job()).object == begun
 
 
 async def test_late_retry_of_the_first_add_does_not_bring_a_deleted_job_back(api: rest.Rest) -> None:

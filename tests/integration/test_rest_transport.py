@@ -11,7 +11,7 @@ import asyncpg
 import pytest
 
 from jobledger.web import body
-from tests.support import ledgers, rest
+from tests.support import events, ledgers, rest
 from tests.support.polling import eventually
 
 REGION = b"regionID=region-1"
@@ -87,6 +87,19 @@ async def test_any_id_in_the_path_is_answered_in_the_envelope(
     ]
 
     assert answered == SEGMENTS
+    assert not error_lines(caplog.records)
+
+
+@pytest.mark.parametrize("query", [b"asOf=1&", b"includeDeleted=true&"])
+async def test_any_id_in_the_path_of_a_history_or_of_the_past_is_answered_in_the_envelope(
+    api: rest.Rest, ledger: ledgers.Ledger, caplog: pytest.LogCaptureFixture, query: bytes
+) -> None:
+    await ledger.receipts(events.submission("another"))
+    for segment, code in SEGMENTS:
+        past = await api.raw_get(b"/v4/cwai/job/" + segment + b"?" + query + REGION)
+        assert past.code == code, segment
+        history = await api.raw_get(b"/v4/cwai/job/" + segment + b"/events?" + REGION)
+        assert history.code in {"BadRequest", "NotFound"}, segment
     assert not error_lines(caplog.records)
 
 
