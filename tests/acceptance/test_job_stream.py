@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import Any, TypeAlias
+from collections.abc import Sequence
+from typing import Any, TypeAlias, cast
 from uuid import uuid4
 
 import aiohttp
 import asyncpg
 import grpc
+import grpc.aio
 import pytest
 
 from jobledger import app, errors
 from jobledger._proto import job as pb_job
+from jobledger._proto.jobledger import v1
 from jobledger.model import event
 from tests.support import clusterd, events, polling, services
 
@@ -337,6 +340,47 @@ async def test_largest_event_reaches_a_default_client_live_in_replay_and_in_a_sn
                 [message] = await clusterd.take(call, 1)
                 ids += [each.jobId for each in (message.jobSummarySignals if lists else [message])]
             assert ids == ["small", "big", "other"]
+
+
+@pytest.mark.parametrize("size", [20_000, 1_000_000, 3_900_000])
+async def test_rank_table_of_any_size_arrives_as_it_was_appended(
+    client: clusterd.Subscriber, service: app.Service, size: int
+) -> None:
+    table = events.rank_table("10.0.0.1", devices=8).removesuffix("}") + ',"pad":"%s"}' % ("训" * (size // 3))
+    live = [client.stream(lists=lists) for lists in (False, True)]
+    for call in live:
+        await clusterd.initial(call)
+
+    receipts = await append_by_grpc(
+        service,
+        pb_job.JobSummarySignal(job_id="large", job_status="running", hccl_json=table, operator="add"),
+        pb_job.JobSummarySignal(
+            job_id="too-large", job_status="running", hccl_json=table + " " * 4_194_304, operator="add"
+        ),
+        pb_job.JobSummarySignal(job_id="other", job_status="pending", operator="add"),
+    )
+
+    assert [receipt.position for receipt in receipts] == [1, 0, 2]
+    refused = receipts[1].error
+    assert refused is not None
+    assert "4194304" in refused.reason
+    later = [
+        client.stream(lists=lists, start_from=start)
+        for lists in (False, True)
+        for start in ("earliest", "snapshot")
+    ]
+    for call in (*live, *later):
+        [message] = await clusterd.take(call, 1)
+        [signal, *_] = message.jobSummarySignals if hasattr(message, "jobSummarySignals") else [message]
+        assert (signal.jobId, signal.HcclJson == table) == ("large", True)
+
+
+async def append_by_grpc(service: app.Service, *signals: pb_job.JobSummarySignal) -> Sequence[v1.Receipt]:
+    """Append signals as one request, over the wire."""
+    async with grpc.aio.insecure_channel(services.grpc_address(service)) as channel:
+        request = v1.AppendRequest(events=[v1.Event(signal=signal) for signal in signals])
+        call = cast("Any", channel.unary_unary)("/jobledger.v1.Ledger/Append")
+        return v1.AppendResponse.parse(await call(bytes(request))).receipts
 
 
 async def test_disconnect_in_a_snapshot_resumes_from_its_last_uuid_to_the_same_state(
