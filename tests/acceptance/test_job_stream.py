@@ -254,11 +254,11 @@ async def test_filtered_snapshot_has_the_jobs_that_pass_and_counts_them(
 ) -> None:
     await services.publish(
         service,
-        events.submission("job-1", namespace="训练-é"),
-        events.submission("job-2", namespace="b"),
-        events.submission("job-3", namespace="训练-é"),
+        events.submission("job-1", namespace="训练-\u00e9"),
+        events.submission("job-2", namespace="训练-e\u0301"),  # looks the same
+        events.submission("job-3", namespace="训练-\u00e9"),
     )
-    info = extended(filter=pb_job.SignalFilter(namespace=["训练-é"]))
+    info = extended(filter=pb_job.SignalFilter(namespace=["训练-\u00e9"]))
 
     [batch] = await clusterd.take(client.stream(info=info, lists=True), 1)
 

@@ -172,6 +172,17 @@ async def test_list_of_the_past_is_what_the_list_was(
     ] == then[2:4]
 
 
+@pytest.mark.parametrize("name", ["训练-\u00e9", "训练-e\u0301"], ids=["composed", "decomposed"])
+async def test_names_that_only_look_alike_are_told_apart(
+    ledger: ledgers.Ledger, api: rest.Rest, name: str
+) -> None:
+    for each in ("训练-\u00e9", "训练-e\u0301"):
+        await ledger.receipts(job(each, job_name=each, namespace=each))
+
+    for asked in ({"namespace": name}, {"name": name}):
+        assert await ids(api, **asked) == [name]
+
+
 async def test_thousand_jobs_of_one_moment_come_once_each_while_jobs_come_and_go(
     ledger: ledgers.Ledger, api: rest.Rest
 ) -> None:
