@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
 from typing import Any, TypeAlias
 from uuid import UUID, uuid4
 
@@ -16,12 +15,6 @@ from jobledger.model import event, principal
 from tests.support import events, ledgers
 
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
-
-
-@pytest.fixture
-async def ledger(database: str) -> AsyncIterator[ledgers.Ledger]:
-    async with ledgers.running(database) as running:
-        yield running
 
 
 async def test_positions_are_gapless_over_concurrent_appends(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from datetime import UTC, timedelta
 from typing import Any
 
@@ -29,12 +29,6 @@ DETAILS: Sequence[dict[str, Any] | None] = (
     {"createTime": "2023-10-13T11:22:13.5+02:00"},
 )
 TABLES = ("", events.INITIALIZING, events.rank_table("10.0.0.1"), events.rank_table("10.0.0.1", "10.0.0.2"))
-
-
-@pytest.fixture
-async def ledger(database: str) -> AsyncIterator[ledgers.Ledger]:
-    async with ledgers.running(database) as running:
-        yield running
 
 
 def description(name: str, status: str, text: dict[str, Any]) -> event.Submission:

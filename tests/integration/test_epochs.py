@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from uuid import UUID, uuid4
 
 import asyncpg
@@ -17,12 +16,6 @@ from tests.support import auditing, events, ledgers, polling, services
 from tests.support import postgres as support
 
 Connection = auditing.Connection
-
-
-@pytest.fixture
-async def ledger(database: str) -> AsyncIterator[ledgers.Ledger]:
-    async with ledgers.running(database) as running:
-        yield running
 
 
 async def begun(database: str) -> UUID:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import hypothesis
@@ -18,18 +18,6 @@ from tests.integration import test_rebuild, test_verify
 from tests.support import auditing, events, ledgers, rest
 
 ALL = ("10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4")
-
-
-@pytest.fixture
-async def ledger(database: str) -> AsyncIterator[ledgers.Ledger]:
-    async with ledgers.running(database) as running:
-        yield running
-
-
-@pytest.fixture
-async def api(ledger: ledgers.Ledger) -> AsyncIterator[rest.Rest]:
-    async with rest.serving(ledger) as running:
-        yield running
 
 
 def table() -> Sequence[event.Submission]:

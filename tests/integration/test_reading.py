@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import AsyncIterator
 from typing import TypeAlias
 
 import asyncpg
@@ -19,12 +18,6 @@ from tests.support import events, ledgers, polling
 from tests.support import postgres as support
 
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
-
-
-@pytest.fixture
-async def ledger(database: str) -> AsyncIterator[ledgers.Ledger]:
-    async with ledgers.running(database) as running:
-        yield running
 
 
 async def _fill(ledger: ledgers.Ledger, count: int) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
 
 import pytest
 
@@ -14,12 +13,6 @@ from tests.integration import test_verify
 from tests.support import auditing, events, ledgers
 
 Connection = auditing.Connection
-
-
-@pytest.fixture
-async def ledger(database: str) -> AsyncIterator[ledgers.Ledger]:
-    async with ledgers.running(database) as running:
-        yield running
 
 
 async def rebuilt(database: str) -> rebuild.Report:

@@ -5,17 +5,10 @@ from __future__ import annotations
 import json
 import logging
 import secrets
-from collections.abc import AsyncIterator
 
 import pytest
 
 from tests.support import ledgers, rest
-
-
-@pytest.fixture
-async def ledger(database: str) -> AsyncIterator[ledgers.Ledger]:
-    async with ledgers.running(database) as running:
-        yield running
 
 
 async def test_secret_shows_on_no_reading_surface(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -16,18 +15,6 @@ from tests.support import events, ledgers, polling, rest
 
 PODS = [{"name": f"pod-{n}", "role": "worker", "podIP": "10.0.0.1"} for n in range(5000)]
 ENVS = [{"name": f"N{n}", "value": "x" * 1000} for n in range(1048)]
-
-
-@pytest.fixture
-async def ledger(database: str) -> AsyncIterator[ledgers.Ledger]:
-    async with ledgers.running(database) as running:
-        yield running
-
-
-@pytest.fixture
-async def api(ledger: ledgers.Ledger) -> AsyncIterator[rest.Rest]:
-    async with rest.serving(ledger) as running:
-        yield running
 
 
 async def test_job_of_5000_pods_is_made_while_others_are_answered(

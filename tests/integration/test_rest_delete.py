@@ -2,28 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import TypeAlias
 from uuid import UUID, uuid4
 
 import asyncpg
 import pytest
 
-from tests.support import ledgers, rest
+from tests.support import rest
 
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
-
-
-@pytest.fixture
-async def ledger(database: str) -> AsyncIterator[ledgers.Ledger]:
-    async with ledgers.running(database) as running:
-        yield running
-
-
-@pytest.fixture
-async def api(ledger: ledgers.Ledger) -> AsyncIterator[rest.Rest]:
-    async with rest.serving(ledger) as running:
-        yield running
 
 
 async def recorded(connection: Connection, position: int = 1) -> asyncpg.Record:

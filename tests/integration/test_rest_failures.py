@@ -22,18 +22,6 @@ REQUEST_ID = re.compile(r"\(request ([0-9a-f]{32})\)")
 
 
 @pytest.fixture
-async def ledger(database: str) -> AsyncIterator[ledgers.Ledger]:
-    async with ledgers.running(database) as running:
-        yield running
-
-
-@pytest.fixture
-async def api(ledger: ledgers.Ledger) -> AsyncIterator[rest.Rest]:
-    async with rest.serving(ledger) as running:
-        yield running
-
-
-@pytest.fixture
 async def away(ledger: ledgers.Ledger) -> AsyncIterator[rest.Rest]:
     """A server whose database is not there."""
     pool = engine.ReadPool(rest.NOWHERE, size=1)

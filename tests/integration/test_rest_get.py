@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
 from urllib.parse import quote
 from uuid import uuid4
 
@@ -11,18 +10,6 @@ import pytest
 
 from jobledger.model.principal import Scope
 from tests.support import cwai, events, ledgers, rest
-
-
-@pytest.fixture
-async def ledger(database: str) -> AsyncIterator[ledgers.Ledger]:
-    async with ledgers.running(database) as running:
-        yield running
-
-
-@pytest.fixture
-async def api(ledger: ledgers.Ledger) -> AsyncIterator[rest.Rest]:
-    async with rest.serving(ledger) as running:
-        yield running
 
 
 async def test_every_key_has_its_type_when_nothing_was_described(

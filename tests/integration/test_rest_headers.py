@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import AsyncIterator
 
 import pytest
 
@@ -12,18 +11,6 @@ from jobledger import errors
 from tests.support import ledgers, rest
 
 PROBLEM = "application/problem+json"
-
-
-@pytest.fixture
-async def ledger(database: str) -> AsyncIterator[ledgers.Ledger]:
-    async with ledgers.running(database) as running:
-        yield running
-
-
-@pytest.fixture
-async def api(ledger: ledgers.Ledger) -> AsyncIterator[rest.Rest]:
-    async with rest.serving(ledger) as running:
-        yield running
 
 
 async def test_every_answer_has_a_request_id_of_its_own(api: rest.Rest) -> None:

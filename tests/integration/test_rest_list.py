@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
 from typing import Any
 from urllib.parse import quote
 
@@ -19,18 +18,6 @@ LISTED = {
     for key, kind in cwai.RETURN_OBJ.items()
     if key not in ("pods", "command", "envs", "datasets", "output", "logOutput")
 }
-
-
-@pytest.fixture
-async def ledger(database: str) -> AsyncIterator[ledgers.Ledger]:
-    async with ledgers.running(database) as running:
-        yield running
-
-
-@pytest.fixture
-async def api(ledger: ledgers.Ledger) -> AsyncIterator[rest.Rest]:
-    async with rest.serving(ledger) as running:
-        yield running
 
 
 async def ask(api: rest.Rest, headers: dict[str, str] | None = None, **asked: Any) -> rest.Answer:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from typing import Any
-
-import pytest
 
 from tests.support import events, ledgers, rest
 
@@ -17,18 +15,6 @@ TYPES = {
     "object": dict,
     "array": list,
 }
-
-
-@pytest.fixture
-async def ledger(database: str) -> AsyncIterator[ledgers.Ledger]:
-    async with ledgers.running(database) as running:
-        yield running
-
-
-@pytest.fixture
-async def api(ledger: ledgers.Ledger) -> AsyncIterator[rest.Rest]:
-    async with rest.serving(ledger) as running:
-        yield running
 
 
 def problems(document: Any, schema: Any, value: Any, path: str = "") -> Iterator[str]:

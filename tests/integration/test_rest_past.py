@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from uuid import UUID
 
 import asyncpg
@@ -12,18 +11,6 @@ from jobledger.model import returnobj
 from tests.support import cwai, events, ledgers, rest
 
 TARGET = "/v4/cwai/job/job-1?regionID=region-1"
-
-
-@pytest.fixture
-async def ledger(database: str) -> AsyncIterator[ledgers.Ledger]:
-    async with ledgers.running(database) as running:
-        yield running
-
-
-@pytest.fixture
-async def api(ledger: ledgers.Ledger) -> AsyncIterator[rest.Rest]:
-    async with rest.serving(ledger) as running:
-        yield running
 
 
 async def two_lives(api: rest.Rest) -> list[str]:

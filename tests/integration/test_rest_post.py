@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Any, TypeAlias
 from uuid import UUID, uuid4
 
@@ -14,18 +13,6 @@ from tests.support import events, ledgers, rest
 
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 RANK_TABLE = events.rank_table("10.0.0.1", "10.0.0.2")
-
-
-@pytest.fixture
-async def ledger(database: str) -> AsyncIterator[ledgers.Ledger]:
-    async with ledgers.running(database) as running:
-        yield running
-
-
-@pytest.fixture
-async def api(ledger: ledgers.Ledger) -> AsyncIterator[rest.Rest]:
-    async with rest.serving(ledger) as running:
-        yield running
 
 
 async def recorded(connection: Connection, position: int = 1) -> asyncpg.Record:

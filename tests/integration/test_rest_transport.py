@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import AsyncIterator
 
 import asyncpg
 import pytest
@@ -17,18 +16,6 @@ from tests.support.polling import eventually
 REGION = b"regionID=region-1"
 POST = b"POST /v4/cwai/job?regionID=region-1 HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
 CHUNKED = POST + b"Transfer-Encoding: chunked\r\n\r\n"
-
-
-@pytest.fixture
-async def ledger(database: str) -> AsyncIterator[ledgers.Ledger]:
-    async with ledgers.running(database) as running:
-        yield running
-
-
-@pytest.fixture
-async def api(ledger: ledgers.Ledger) -> AsyncIterator[rest.Rest]:
-    async with rest.serving(ledger) as running:
-        yield running
 
 
 async def somebody_waits(connection: asyncpg.Connection[asyncpg.Record]) -> None:

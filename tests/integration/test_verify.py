@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
 
@@ -16,12 +15,6 @@ from tests.support import auditing, events, ledgers
 Connection = auditing.Connection
 
 TABLE = events.rank_table("10.0.0.1", "10.0.0.2")
-
-
-@pytest.fixture
-async def ledger(database: str) -> AsyncIterator[ledgers.Ledger]:
-    async with ledgers.running(database) as running:
-        yield running
 
 
 async def verified(

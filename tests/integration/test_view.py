@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator
 from datetime import UTC
 from typing import TypeAlias
 
 import asyncpg
-import pytest
 
 from jobledger.model import event, job
 from jobledger.store import jobs
@@ -16,12 +14,6 @@ from jobledger.wire import signals
 from tests.support import events, ledgers
 
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
-
-
-@pytest.fixture
-async def ledger(database: str) -> AsyncIterator[ledgers.Ledger]:
-    async with ledgers.running(database) as running:
-        yield running
 
 
 async def folded(connection: Connection) -> dict[str, job.Job]:
