@@ -11,7 +11,7 @@ import os
 import random
 import signal
 import time
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator
 
 import asyncpg
 import pytest
@@ -168,14 +168,8 @@ async def test_schema_changes_under_load_fail_nothing(cluster: clusters.Cluster)
 @contextlib.asynccontextmanager
 async def loaded(dsn: str) -> AsyncGenerator[load.Load]:
     """A service on that database, and load on the service."""
-
-    async def log() -> Sequence[str]:
-        async with session(dsn) as connection:
-            rows = await connection.fetch("select uuid::text from job_events order by position")
-        return [row["uuid"] for row in rows]
-
     async with services.serving(JOBLEDGER_DATABASE_URL=dsn) as process:
-        async with load.running(process.grpc, f"http://{process.http}", log) as traffic:
+        async with load.running(process.grpc, f"http://{process.http}", load.log_of(dsn)) as traffic:
             yield traffic
         assert process.process.returncode is None
 

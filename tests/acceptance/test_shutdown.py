@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 
 import asyncpg
 import grpc
@@ -75,7 +75,7 @@ async def test_sigterm_under_load_loses_nothing_that_was_acknowledged(
         publisher.cancel()
     await asyncio.wait(publishers)
 
-    traffic.check(await log(database), after=0)
+    traffic.check(await load.log_of(database)(), after=0)
     assert process.process.returncode == 0
 
 
@@ -101,10 +101,7 @@ async def test_sigterm_while_postgres_answers_nothing_ends_within_the_grace_time
 async def test_process_that_was_stopped_for_seconds_goes_on_where_it_was(
     process: services.Process, database: str
 ) -> None:
-    async def uuids() -> Sequence[str]:
-        return await log(database)
-
-    async with load.running(process.grpc, f"http://{process.http}", uuids) as traffic:
+    async with load.running(process.grpc, f"http://{process.http}", load.log_of(database)) as traffic:
         process.kill(signal.SIGSTOP)
         await polling.eventually(lambda: gave_up(traffic), 20)
         process.kill(signal.SIGCONT)
@@ -116,15 +113,6 @@ async def append(process: services.Process, submission: event.Submission) -> eve
     [outcome] = await publishing.append(connection.Address.parse(process.grpc), [submission])
     assert isinstance(outcome, event.Receipt)
     return outcome
-
-
-async def log(database: str) -> list[str]:
-    connected = await asyncpg.connect(database)
-    try:
-        rows = await connected.fetch("select uuid::text from job_events order by position")
-    finally:
-        await connected.close()
-    return [row["uuid"] for row in rows]
 
 
 async def waits_for_lock(connection: asyncpg.Connection[asyncpg.Record]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import asyncpg
@@ -65,15 +65,7 @@ async def test_client_that_subscribes_at_the_other_worker_takes_its_stream_over(
 async def test_worker_that_ends_is_replaced_and_its_clients_resume_without_loss(
     process: services.Process, database: str
 ) -> None:
-    async def uuids() -> Sequence[str]:
-        connected = await asyncpg.connect(database)
-        try:
-            rows = await connected.fetch("select uuid::text from job_events order by position")
-        finally:
-            await connected.close()
-        return [row["uuid"] for row in rows]
-
-    async with load.running(process.grpc, f"http://{process.http}", uuids) as traffic:
+    async with load.running(process.grpc, f"http://{process.http}", load.log_of(database)) as traffic:
         for pid, number in zip(working.pids(process), (signal.SIGKILL, signal.SIGTERM), strict=True):
             os.kill(pid, number)
             await polling.eventually(lambda pid=pid: replaced(process, pid), 30)

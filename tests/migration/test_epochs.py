@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
-from types import ModuleType
-
 import asyncpg
 
-FILE = Path(__file__).parents[2] / "migrations" / "versions" / "0006_epochs.py"
+from tests.support import migrations
 
 AS_BEFORE = """
     alter table ledger_epochs drop column number,
@@ -18,15 +14,6 @@ AS_BEFORE = """
 """
 
 
-def migration() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("epochs", FILE)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 async def test_epochs_are_numbered_in_the_order_of_their_positions(
     connection: asyncpg.Connection[asyncpg.Record],
 ) -> None:
@@ -34,7 +21,7 @@ async def test_epochs_are_numbered_in_the_order_of_their_positions(
     await connection.execute("drop function audit.head()")
     await connection.execute(AS_BEFORE)
 
-    for statement in migration().STATEMENTS:
+    for statement in migrations.statements("0006"):
         await connection.execute(statement)
 
     numbered = await connection.fetch("select from_position, number from ledger_epochs order by number")

@@ -2,28 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
-
 import asyncpg
 
-from tests.support import events, ledgers
+from tests.support import events, ledgers, migrations
 
-FILE = Path(__file__).parents[2] / "migrations" / "versions" / "0004_lists.py"
 AS_BEFORE = """
     update jobs set finish_time = null, live = true, shown_name = '', shown_status = '', train_frame = '',
         queue_id = '', resource_group_id = ''
 """
-
-
-def filling() -> str:
-    spec = importlib.util.spec_from_file_location("lists", FILE)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    [statement] = [each for each in module.STATEMENTS if each.lstrip().startswith("UPDATE")]
-    return statement
 
 
 async def test_rows_that_were_there_are_filled_as_new_ones_are(
@@ -48,6 +34,7 @@ async def test_rows_that_were_there_are_filled_as_new_ones_are(
 
     # A moment without an offset would be another one in each of these.
     await connection.execute("set timezone = 'Asia/Kolkata'")
-    await connection.execute(filling())
+    [filling] = [each for each in migrations.statements("0004") if each.lstrip().startswith("UPDATE")]
+    await connection.execute(filling)
 
     assert await connection.fetch("select * from jobs order by job_id") == right

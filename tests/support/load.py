@@ -18,6 +18,7 @@ from typing import Any
 from uuid import uuid4
 
 import aiohttp
+import asyncpg
 import grpc
 import grpc.aio
 
@@ -194,6 +195,20 @@ class Load:
                 if self.jobs:
                     await self.ask(session, "GET", f"/{self.jobs[-1]}")
                 await asyncio.sleep(PAUSE_SECONDS)
+
+
+def log_of(dsn: str) -> Callable[[], Awaitable[Sequence[str]]]:
+    """What reads the uuids of a database's log, in order, on a connection of its own each time."""
+
+    async def uuids() -> Sequence[str]:
+        connected = await asyncpg.connect(dsn)
+        try:
+            rows = await connected.fetch("select uuid::text from job_events order by position")
+        finally:
+            await connected.close()
+        return [row["uuid"] for row in rows]
+
+    return uuids
 
 
 @contextlib.asynccontextmanager
