@@ -25,17 +25,9 @@ DURATIONS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0
 class Metrics:
     """Counts requests, and answers ``/metrics``."""
 
-    def __init__(
-        self,
-        *,
-        appending: appender.Appender,
-        following: tail.Tail,
-        streams: Callable[[], int],
-        grpc_streams: Callable[[], int],
-        hears: Callable[[], bool],
-    ) -> None:
+    def __init__(self, ledger: Ledger) -> None:
         self._registry = prometheus_client.CollectorRegistry()
-        self._registry.register(_Ledger(appending, following, streams, grpc_streams, hears))
+        self._registry.register(ledger)
         self._durations = _Durations()
         self._registry.register(self._durations)
 
@@ -87,11 +79,12 @@ class _Durations(Collector):
         yield family
 
 
-class _Ledger(Collector):
+class Ledger(Collector):
     """The ledger's numbers at the moment of a look."""
 
     def __init__(
         self,
+        *,
         appending: appender.Appender,
         following: tail.Tail,
         streams: Callable[[], int],

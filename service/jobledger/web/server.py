@@ -59,11 +59,13 @@ class WebServer:
             stream=self._events,
             state=self._health,
             measured=metrics.Metrics(
-                appending=appender,
-                following=tail,
-                streams=lambda: self._events.streams,
-                grpc_streams=grpc_streams,
-                hears=hears,
+                metrics.Ledger(
+                    appending=appender,
+                    following=tail,
+                    streams=lambda: self._events.streams,
+                    grpc_streams=grpc_streams,
+                    hears=hears,
+                )
             ),
         )
         self._server: _Server | None = None
