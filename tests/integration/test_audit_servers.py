@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -109,6 +110,38 @@ async def test_what_is_no_rank_table_is_recorded_and_names_no_server(
     await ledger.receipts(events.submission("job", hccl_json=table))
 
     assert await connection.fetchval("select job_events_servers(hccl) from job_events") is None
+
+
+async def test_the_stays_of_a_job_that_says_much_cost_no_more_a_state(
+    ledger: ledgers.Ledger, connection: auditing.Connection
+) -> None:
+    both, one = events.rank_table("10.0.0.1", "10.0.0.2"), events.rank_table("10.0.0.1")
+    comings = 200
+    await ledger.receipts(
+        *(
+            events.submission("restless", job_status="running", hccl_json=table, sid=str(n))
+            for _ in range(comings)
+            for n, table in enumerate((both, both, both, both, one))
+        )
+    )
+    body: str = await connection.fetchval("select pg_get_function_sqlbody('audit.stays(text)'::regprocedure)")
+    query = body.strip().removeprefix("BEGIN ATOMIC").removesuffix("END").rstrip().removesuffix(";")
+    named = query.replace("stays.server", "'10.0.0.2'::text")
+    plan: str = await connection.fetchval(f"explain (analyze, format json) {named}")
+
+    assert await stays(connection, "'10.0.0.2'") == [
+        ("restless", first, first + 4) for first in range(1, comings * 5, 5)
+    ]
+    # Each state is touched once or twice at each step, never with each other.
+    assert max(touched(json.loads(plan)[0]["Plan"])) <= 3 * 5 * comings
+
+
+def touched(step: dict[str, Any]) -> Iterator[float]:
+    """How many rows each step of a plan took up, kept or not."""
+    removed = sum(rows for name, rows in step.items() if name.startswith("Rows Removed"))
+    yield (step["Actual Rows"] + removed) * step["Actual Loops"]
+    for below in step.get("Plans", []):
+        yield from touched(below)
 
 
 async def test_servers_are_found_by_an_index(connection: auditing.Connection) -> None:
