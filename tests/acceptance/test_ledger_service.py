@@ -177,6 +177,53 @@ async def test_event_that_cannot_be_read_is_named(database: str, connection: Con
     assert (messages[1][1].position, messages[1][1].uuid) == (2, str(receipts[1].uuid))
 
 
+@pytest.mark.parametrize(
+    "spoilt",
+    [
+        "signal = '\\\\x12ff'",
+        "recorded_at = '4713-01-01 BC'",
+        "recorded_at = 'infinity'",
+        "recorded_at = '-infinity'",
+        "recorded_at = '294276-12-31'",
+        "signal = '\\\\x12ff', recorded_at = 'infinity', size = 2147483647, hccl = '}'",
+    ],
+)
+async def test_row_spoiled_before_the_tail_reads_it_is_named_to_who_follows_live(
+    database: str, connection: Connection, caplog: pytest.LogCaptureFixture, spoilt: str
+) -> None:
+    async with (
+        services.running(database) as service,
+        services.running(database) as other,
+        stub(service) as client,
+        subscribed(client) as stream,
+    ):
+        [(first, _)] = await read(stream, 1)
+        async with every_connection(service):
+            receipts = await services.publish(other, *(events.submission(f"job-{n}") for n in range(3)))
+            await connection.execute("alter table job_events disable trigger user")
+            await connection.execute(f"update job_events set {spoilt} where position = 2")  # noqa: S608
+            assert service.tail.head == 0
+        live = await read(stream, 3)
+        # What comes after it is appended and read as ever.
+        await services.publish(service, events.submission("later"))
+        live += await read(stream, 1)
+
+    assert first == "caught_up"
+    assert [kind for kind, _ in live] == ["event", "skipped", "event", "event"]
+    assert (live[1][1].position, live[1][1].uuid) == (2, str(receipts[1].uuid))
+    assert "position 2" in caplog.text
+
+
+@contextlib.asynccontextmanager
+async def every_connection(service: app.Service) -> AsyncGenerator[None]:
+    """Keep the service from reading: hold all of its pool's connections."""
+    async with contextlib.AsyncExitStack() as held:
+        pool = service.tail._pool
+        for _ in range(pool._size):
+            await held.enter_async_context(pool.connection(patience_seconds=30))
+        yield
+
+
 async def test_unknown_cursor_is_refused(ledger: v1.LedgerStub) -> None:
     unknown = v1.SubscribeRequest(after="00000000-0000-0000-0000-00000000000a")
 

@@ -281,6 +281,21 @@ def test_a_certificate_that_is_refused_is_a_server_that_is_away() -> None:
         raise ssl.SSLCertVerificationError(message)
 
 
+@pytest.mark.parametrize("moment", ["infinity", "4713-01-01 BC"])
+async def test_last_row_whose_time_was_spoiled_spoils_no_other(
+    ledger: ledgers.Ledger, connection: Connection, moment: str
+) -> None:
+    await ledger.receipts(events.submission("a"), events.submission("b"))
+    await connection.execute("alter table job_events disable trigger user")
+    await connection.execute(f"update job_events set recorded_at = '{moment}' where position = 2")  # noqa: S608
+
+    await ledger.receipts(events.submission("c"))
+
+    assert await connection.fetchval(
+        "select recorded_at between now() - interval '1 hour' and now() from job_events where position = 3"
+    )
+
+
 async def test_closing_records_what_is_queued_and_takes_no_more(
     database: str, connection: Connection
 ) -> None:

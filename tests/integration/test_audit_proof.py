@@ -133,6 +133,18 @@ async def test_chain_names_the_row_of_a_changed(log: auditing.Connection, column
     assert (outside["first_bad"], outside["reason"]) == (SPOILED, "hash does not follow")
 
 
+@pytest.mark.parametrize("moment", ["infinity", "-infinity", "4713-01-01 BC"])
+async def test_chain_names_the_row_of_a_time_that_no_event_has(log: auditing.Connection, moment: str) -> None:
+    await auditing.spoil(
+        log,
+        f"update job_events set recorded_at = '{moment}' where position = {SPOILED}",  # noqa: S608
+    )
+
+    found, outside = await verified(log), await auditing.outsider(log)
+    assert (found.ok, found.first_bad) == (outside["ok"], outside["first_bad"]) == (False, SPOILED)
+    assert len(await log.fetch("select * from audit.jobs_as_of(9)")) == 3
+
+
 @pytest.mark.parametrize("column", BY_DEPTH)
 async def test_signal_contradicts_a_changed(log: auditing.Connection, column: str) -> None:
     await auditing.spoil(

@@ -96,10 +96,11 @@ async def test_row_that_was_spoiled_does_not_stop_a_rebuild(
     await test_verify.fill(ledger)
     await auditing.spoil(connection, "update job_events set signal = '\\xff' where position = 10")
     await auditing.spoil(connection, "update job_events set detail = 'x' where position = 8")
+    await auditing.spoil(connection, "update job_events set recorded_at = 'infinity' where position = 6")
     await connection.execute("delete from jobs")
 
     report = await rebuilt(database)
 
     assert report.differed >= 2
-    assert "position 10" in caplog.text
-    assert "position 8" in caplog.text
+    for position in (6, 8, 10):
+        assert f"position {position} " in caplog.text

@@ -98,6 +98,10 @@ async def test_empty_log_is_good(database: str) -> None:
         "left_framework = 'x'",
         "recorded_at = recorded_at + interval '1 microsecond'",
         "hash = sha256('')",
+        "recorded_at = 'infinity'",
+        "recorded_at = '4713-01-01 BC'",
+        "job_time = '-infinity'",
+        "delete_time = '294276-12-31'",
     ],
 )
 async def test_column_that_was_changed_by_hand_is_found_at_its_position(

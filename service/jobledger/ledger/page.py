@@ -193,9 +193,14 @@ def _entry(row: eventlog.Stored) -> Entry:
 
 
 def _signal_frame(row: eventlog.Stored) -> bytes:
+    spoiled = None
     if not signals.readable(row.signal):
+        spoiled = "stored signal"
+    elif not eventlog.recordable(row.recorded_at):
+        spoiled = "recorded_at"
+    if spoiled is not None:
         Unreadable.rows += 1
-        _log.error("position %d (%s) cannot be read: its stored signal was spoiled", row.position, row.uuid)
+        _log.error("position %d (%s) cannot be read: its %s was spoiled", row.position, row.uuid, spoiled)
         return b""
     return delivery.frame(
         delivery.signal(

@@ -107,6 +107,9 @@ def _evolved(before: job.Job | None, row: history.Event) -> job.Job | None:
 
 def recorded_event(row: history.Event) -> event.RecordedEvent | None:
     """The event that a row holds; None, and an ERROR line, if its bytes were spoiled."""
+    if not eventlog.recordable(row.recorded_at):
+        _log.error("position %d (%s) cannot be read: its recorded_at was spoiled", row.position, row.uuid)
+        return None
     try:
         signal = signals.read_signal(row.signal, row.hccl)
     except errors.InvalidEvent:

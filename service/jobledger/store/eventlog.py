@@ -3,18 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
-from typing import NamedTuple
+from datetime import UTC, datetime
+from typing import Final, NamedTuple
 from uuid import UUID
 
 import msgspec
 
-from jobledger.model import chain, event
+from jobledger.model import chain, event, moment
 from jobledger.store import engine, locks
 
 HOLD_LIMIT = "5s"
 """How long a stopped or cut-off replica may hold the append lock, and others wait for it. Without it the
 lock would be free only when TCP gives the peer up, two hours later."""
+
+
+RECORDABLE: Final = (chain.EPOCH, datetime(moment.LAST_YEAR, 12, 31, tzinfo=UTC))
+"""No event was recorded outside of these: a row that says so was spoiled by hand."""
+
+
+def recordable(recorded_at: datetime) -> bool:
+    """Whether it can be the time of an event, as the ledger records it."""
+    return RECORDABLE[0] <= recorded_at < RECORDABLE[1]
+
+
+def as_datetime(column: str) -> str:
+    """A time's column, cut to what a datetime holds: of infinity, and of years BC, the driver makes an error.
+
+    One row that was spoiled so would end whoever reads it, with all of its neighbours.
+    """
+    first, last = f"'{moment.FIRST_YEAR:04}-01-01 00:00+00'", f"'{moment.LAST_YEAR}-12-31 00:00+00'"
+    return f"case when {column} < {first} then {first} when {column} > {last} then {last} else {column} end"
 
 
 class Head(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,7 +41,7 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     position: event.Position
     hash: bytes
     recorded_at: datetime | None
-    """None in an empty log."""
+    """None in an empty log, and if the last row's was spoiled."""
 
     now: datetime
     """The database's clock."""
@@ -85,7 +103,7 @@ class Stored(NamedTuple):
     left_framework: str | None
 
 
-_STORED = ", ".join(Stored._fields)
+_STORED = ", ".join(Stored._fields).replace("recorded_at", f"{as_datetime('recorded_at')} as recorded_at")
 
 # $1 rows
 _INSERT = f"""
@@ -102,8 +120,9 @@ _BEGIN = (
 )
 
 # $1 uuids; always one row
-_HEAD = """
-    select clock_timestamp() as now, last.position, last.hash, last.recorded_at,
+_HEAD = f"""
+    select clock_timestamp() as now, last.position, last.hash,
+           {as_datetime("last.recorded_at")} as recorded_at,
            array(
                select (uuid, position, content_hash) from job_events where uuid = any ($1::uuid[])
            ) as known
@@ -111,7 +130,7 @@ _HEAD = """
     left join lateral (
         select position, hash, recorded_at from job_events order by position desc limit 1
     ) as last on true
-"""
+"""  # noqa: S608 - our own names
 
 # $1 positions
 _HCCL = "select position, coalesce(hccl, '') as hccl from job_events where position = any ($1::bigint[])"
@@ -176,10 +195,11 @@ async def head(connection: engine.Connection, uuids: Iterable[UUID]) -> tuple[He
     """The end of the log, and which of these uuids it holds; needs the append lock to stay true."""
     row = await connection.fetchrow(_HEAD, list(uuids))
     assert row is not None  # noqa: S101 - the statement always has one row
+    recorded_at = row["recorded_at"]
     found = Head(
         position=event.Position(row["position"] or 0),
         hash=row["hash"] or chain.GENESIS,
-        recorded_at=row["recorded_at"],
+        recorded_at=recorded_at if recorded_at is not None and recordable(recorded_at) else None,
         now=row["now"],
     )
     return found, {uuid: Known(position, content_hash) for uuid, position, content_hash in row["known"]}

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from jobledger.model import event
-from jobledger.store import engine
+from jobledger.store import engine, eventlog
 
 PREFETCHED_ROWS: Final = 50
 """Rows that are held at a time: one may weigh as much as an event may."""
@@ -61,11 +61,12 @@ class Event(NamedTuple):
     recorded_at: datetime
 
 
-_EVENT = ", ".join(f"life.{name}" for name in Event._fields)
+_RECORDED_AT = eventlog.as_datetime("recorded_at")
+_EVENT = ", ".join(f"life.{name}" for name in Event._fields if name != "recorded_at")
 
 # $1 job ids, $2 at. A life begins after the last delete before its last add.
 _LIVES = f"""
-    select {_EVENT}
+    select {_EVENT}, {_RECORDED_AT} as recorded_at
     from unnest($1::text[]) with ordinality as wanted (id, nth),
     lateral (
         select position from job_events
@@ -86,22 +87,22 @@ _LIVES = f"""
 """  # noqa: S608 - our own names
 
 # $1 job id, $2 after, $3 region, $4 user, $5 account: "" lets all through
-_OF_JOB = """
-    select position, uuid, job_id, signal, hccl, detail, region, account_id, user_id, recorded_at
+_OF_JOB = f"""
+    select position, uuid, job_id, signal, hccl, detail, region, account_id, user_id, {_RECORDED_AT}
     from job_events
     where job_id = $1 and position > $2 and region = $3
       and ($4 = '' or user_id in ('', $4)) and ($5 = '' or account_id in ('', $5))
     order by position
-"""
+"""  # noqa: S608 - our own names
 
 # $1 as above, $2 up to, and so on
-_BEFORE = """
-    select position, uuid, job_id, signal, hccl, detail, region, account_id, user_id, recorded_at
+_BEFORE = f"""
+    select position, uuid, job_id, signal, hccl, detail, region, account_id, user_id, {_RECORDED_AT}
     from job_events
     where job_id = $1 and position <= $2 and region = $3
       and ($4 = '' or user_id in ('', $4)) and ($5 = '' or account_id in ('', $5))
     order by position desc limit 1
-"""
+"""  # noqa: S608 - our own names
 
 
 class Bounds(NamedTuple):

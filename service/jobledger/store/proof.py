@@ -12,7 +12,10 @@ from jobledger.store import engine, eventlog, jobs
 REPLACE_SECONDS: Final = 600.0
 """The longest that replacing rows may take; a million of them take about a minute."""
 
-_ROW = ", ".join(f"e.{name}" for name in eventlog.Row._fields)
+_TIMES = ("job_time", "delete_time", "recorded_at")
+_ROW = ", ".join(
+    eventlog.as_datetime(f"e.{name}") if name in _TIMES else f"e.{name}" for name in eventlog.Row._fields
+)
 
 # $1 after, $2 up to, $3 rows at most, $4 bytes at most (the first row comes whatever its size)
 _ROWS = f"""

@@ -1,8 +1,11 @@
-"""``audit.stays`` compares no state of a job with every event that names its server.
+"""``audit.stays`` compares no state of a job with every event, and ``audit.link`` takes any time.
 
-That was quadratic: a server that 10,000 events name took half a minute, and takes half a second now. Which of
-the tables that a job held name the server is found by sorting. A join would do as well, but where Postgres
-guesses that there is one row, it plans a join as the same loop again.
+The first was quadratic: a server that 10,000 events name took half a minute, and takes half a second now.
+Which of the tables that a job held name the server is found by sorting. A join would do as well, but where
+Postgres guesses that there is one row, it plans a join as the same loop again.
+
+The second makes a hash of a row whose ``recorded_at`` was spoiled to infinity, too: ``audit.verify`` ended
+in an error there, and now names the row. Of every other row the hash is what it was.
 """
 
 from __future__ import annotations
@@ -60,6 +63,27 @@ STATEMENTS = (
         from numbered where numbered.table_position is not null
         group by numbered.job_id, numbered.stay;
     end
+    """,
+    """
+    create or replace function audit.link(previous bytea, event public.job_events) returns bytea
+        language sql immutable parallel safe
+        return sha256(
+            previous || int8send(event.position) || uuid_send(event.uuid) || event.content_hash
+            || int8send(
+                case
+                    when isfinite(event.recorded_at)
+                    then (extract(epoch from event.recorded_at) * 1000000)::bigint
+                    else -1
+                end
+            )
+            || audit.length_prefixed(event.signal)
+            || audit.length_prefixed(convert_to(event.hccl, 'UTF8'))
+            || audit.length_prefixed(convert_to(event.detail, 'UTF8'))
+            || audit.length_prefixed(convert_to(event.region, 'UTF8'))
+            || audit.length_prefixed(convert_to(event.account_id, 'UTF8'))
+            || audit.length_prefixed(convert_to(event.user_id, 'UTF8'))
+            || audit.length_prefixed(convert_to(event.publisher, 'UTF8'))
+        )
     """,
 )
 
