@@ -7,16 +7,15 @@ and no answer to a retry. It is what the database alone gives.
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
-import time
 from pathlib import Path
-from typing import Any
 
 import asyncpg
-import channels
 import harness
 
 PUBLISHERS = 128
@@ -28,39 +27,34 @@ PGBENCH = shutil.which("pgbench") or str(next(Path("/usr/lib/postgresql").glob("
 INSERT = f"insert into plain (payload) values (decode(repeat('61', {harness.EVENT_BYTES}), 'hex'));\n"  # noqa: S608
 
 
-async def through_append_stream(address: str, *, publishers: int, events: int) -> tuple[float, list[float]]:
-    """Events a second in a closed loop, and the milliseconds that each message took."""
-    delays: list[float] = []
-    requests = {
-        publisher: [
-            harness.encoded_request([f"job-{publisher}-{n}-{k}" for k in range(events)])
-            for n in range(int(SECONDS * 12_000 / publishers / events))
-        ]
-        for publisher in range(publishers)
-    }
-    stop_at = time.perf_counter() + SECONDS
+async def through_append_stream(
+    service: harness.Service, *, publishers: int, events: int, rate: float = 0
+) -> tuple[float, list[float]]:
+    """Events a second, and the milliseconds that each message took; a closed loop unless a rate is given.
 
-    async def publish(channel: Any, publisher: int) -> int:
-        call = channel.stream_stream("/jobledger.v1.Ledger/AppendStream")()
-        sent = 0
-        for request in requests[publisher]:
-            if time.perf_counter() >= stop_at:
-                break
-            began = time.perf_counter()
-            await call.write(request)
-            await call.read()
-            delays.append((time.perf_counter() - began) * 1000)
-            sent += events
-        await call.done_writing()
-        return sent
+    The rate is of events a second in all.
+    """
+    before = await _recorded(service.postgres)
+    options = (service.grpc_port, CHANNELS, publishers, before, SECONDS, *([rate / events] if rate else ()))
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, str(Path(__file__).with_name("writer.py")), *map(str, options)),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    out, _ = await process.communicate(harness.template_request(events))
+    told = json.loads(out)
+    recorded = await _recorded(service.postgres) - before
+    if recorded != told["messages"] * events:
+        raise SystemExit(f"{told['messages']} messages of {events} events, and {recorded} in the log")
+    return recorded / told["seconds"], told["delays"]
 
-    dialled = [channels.dial(address) for _ in range(CHANNELS)]
-    began = time.perf_counter()
-    sent = await asyncio.gather(*(publish(dialled[n % CHANNELS], n) for n in range(publishers)))
-    took = time.perf_counter() - began
-    for channel in dialled:
-        await channel.close()
-    return sum(sent) / took, delays
+
+async def _recorded(dsn: str) -> int:
+    connection = await asyncpg.connect(dsn)
+    try:
+        return await connection.fetchval("select coalesce(max(position), 0) from job_events")
+    finally:
+        await connection.close()
 
 
 async def plain_inserts(dsn: str) -> float:
@@ -91,7 +85,7 @@ async def measure() -> list[harness.Row]:
         what = f"pgbench, plain insert, {PGBENCH_CLIENTS} clients"
         rows = [harness.Row(what=what, value=plain, unit="rows/s", ratio=1.0)]
         for publishers, events in ((1, 1), (PUBLISHERS, 1), (PUBLISHERS, EVENTS_A_MESSAGE), (1, 200)):
-            rate, delays = await through_append_stream(service.grpc, publishers=publishers, events=events)
+            rate, delays = await through_append_stream(service, publishers=publishers, events=events)
             shares = ", ".join(f"p{p} {harness.percentile(delays, p):.1f} ms" for p in (50, 99))
             what = f"AppendStream, {publishers} publishers, {events} events a message"
             note = f"{shares} a message"

@@ -18,6 +18,7 @@ from pathlib import Path
 from uuid import uuid4
 
 import channels
+import writer
 
 from jobledger import embedded
 from jobledger.model import selection
@@ -161,8 +162,8 @@ def resident_bytes(pid: int) -> int:
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def encoded_signal(job_id: str) -> bytes:
-    """A running job's signal of about :data:`EVENT_BYTES`."""
+def encoded_signal(job_id: str, uuid: str = "") -> bytes:
+    """A running job's signal of about :data:`EVENT_BYTES`; without a uuid it gets one."""
     device = '{"device_id":"0","device_ip":"192.168.101.11","rank_id":"0"}'
     table = (
         '{"status":"complete","server_list":[{"device":['
@@ -171,7 +172,7 @@ def encoded_signal(job_id: str) -> bytes:
         '"host_ip":"10.20.0.1","server_name":"node-1"}],"server_count":"1","total":1}'
     )
     given = Signal(
-        uuid=str(uuid4()),
+        uuid=uuid or str(uuid4()),
         job_id=job_id,
         job_name="train-llama",
         namespace="team-a",
@@ -190,7 +191,18 @@ def encoded_signal(job_id: str) -> bytes:
 
 def encoded_request(job_ids: Sequence[str]) -> bytes:
     """An AppendRequest of one event a job."""
-    events = [messages.EventParts(signal=encoded_signal(job_id)).SerializeToString() for job_id in job_ids]
+    return _request([encoded_signal(job_id) for job_id in job_ids])
+
+
+def template_request(events: int) -> bytes:
+    """An AppendRequest of so many events, each of a new job, with ``writer.MARK`` in each uuid and job id."""
+    mark = writer.MARK.decode()
+    uuids = [f"{mark}-0000-4000-8000-{nth:012}" for nth in range(events)]
+    return _request([encoded_signal(f"job-{mark}-{nth}", uuid) for nth, uuid in enumerate(uuids)])
+
+
+def _request(encoded: Sequence[bytes]) -> bytes:
+    events = [messages.EventParts(signal=each).SerializeToString() for each in encoded]
     return messages.AppendRequestParts(events=events).SerializeToString()
 
 

@@ -30,8 +30,17 @@ def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
     return struct.pack(">I", len(payload))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + payload
 
 
-def grpc_request(message: bytes, method: str = METHOD) -> bytes:
-    """A client's first bytes, with one call: preface, settings, headers without compression, data."""
+def grpc_opening() -> bytes:
+    """A client's first bytes: the preface, and all the window that there is."""
+    return (
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+        + frame(SETTINGS, 0, 0, struct.pack(">HIHI", 2, 0, 4, WINDOW))
+        + frame(8, 0, 0, struct.pack(">I", WINDOW - 65_535))
+    )
+
+
+def grpc_headers(stream: int, method: str) -> bytes:
+    """The start of a call, without compression."""
     named = {
         ":method": "POST",
         ":scheme": "http",
@@ -44,13 +53,13 @@ def grpc_request(message: bytes, method: str = METHOD) -> bytes:
         b"\0" + bytes([len(name)]) + name.encode() + bytes([len(value)]) + value.encode()
         for name, value in named.items()
     )
-    return (
-        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-        + frame(SETTINGS, 0, 0, struct.pack(">HIHI", 2, 0, 4, WINDOW))
-        + frame(8, 0, 0, struct.pack(">I", WINDOW - 65_535))
-        + frame(HEADERS, 4, 1, headers)
-        + frame(DATA, 1, 1, b"\0" + struct.pack(">I", len(message)) + message)
-    )
+    return frame(HEADERS, 4, stream, headers)
+
+
+def grpc_request(message: bytes, method: str = METHOD) -> bytes:
+    """A client's first bytes, with one call of one message."""
+    data = b"\0" + struct.pack(">I", len(message)) + message
+    return grpc_opening() + grpc_headers(1, method) + frame(DATA, 1, 1, data)
 
 
 class Stream:

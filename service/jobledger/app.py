@@ -41,7 +41,6 @@ from jobledger.ledger import (
     tail,
     window,
 )
-from jobledger.model import event
 from jobledger.model.principal import Principal
 from jobledger.rpc import job_service, ledger_service, status, streaming, subscribing
 from jobledger.rpc import server as rpc_server
@@ -159,9 +158,9 @@ async def running(settings: Settings, dsn: str, *, share_ports: bool = False) ->
         pages = pagecache.PageCache(pool, limit_bytes=settings.page_cache_bytes)
         announcing = announcer.Announcer(pool)
 
-        def committed(head: event.Position) -> None:
-            following.wake(head)
-            announcing.committed(head)
+        def committed(written: batch.Written) -> None:
+            following.committed(written)
+            announcing.committed(written.head)
 
         appending = appender.Appender(
             dsn=dsn,

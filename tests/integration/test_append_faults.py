@@ -8,7 +8,7 @@ import signal
 import ssl
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Collection
 from typing import Any, TypeAlias
 from uuid import UUID
 
@@ -18,19 +18,19 @@ import pytest
 from jobledger import errors
 from jobledger.ledger import batch, rebuild
 from jobledger.model import event
-from jobledger.store import engine, eventlog
+from jobledger.store import appends, engine, eventlog
 from tests.support import events, ledgers, polling
 
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 
 STOPPED_REPLICA = """
 import asyncio, os, signal, sys
-from jobledger.store import engine, eventlog
+from jobledger.store import appends, engine, eventlog
 
 async def main():
     connection = await engine.connect_for_writing(sys.argv[1])
     await eventlog.begin(connection)
-    await eventlog.head(connection, [])
+    await appends.state(connection, [], [])
     print("locked", flush=True)
     os.kill(os.getpid(), signal.SIGSTOP)
 
@@ -208,26 +208,26 @@ async def test_unexpected_failure_is_answered_and_the_next_append_works(
 async def test_deadlock_with_a_session_by_hand_is_tried_again_and_is_no_error(
     database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    original = eventlog.head
+    original = appends.state
     by_hand: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
-    async def head(own: engine.Connection, uuids: Iterable[UUID]) -> Any:
+    async def state(own: engine.Connection, uuids: Collection[UUID], job_ids: Collection[str]) -> Any:
         """Under the append lock, wait until the other session waits for it: so ours meets the deadlock."""
-        monkeypatch.setattr(eventlog, "head", original)
+        monkeypatch.setattr(appends, "state", original)
         by_hand.set_result(asyncio.create_task(connection.execute("select pg_advisory_xact_lock(19020, 1)")))
 
         async def waits() -> None:
             assert await own.fetchval("select exists (select from pg_locks where not granted)")
 
         await polling.eventually(waits)
-        return await original(own, uuids)
+        return await original(own, uuids, job_ids)
 
     async with ledgers.running(database) as ledger:
         await ledger.receipts(events.submission("a"))
         async with connection.transaction():
             await connection.execute("set local deadlock_timeout = '1h'")
             await connection.execute("select from jobs where job_id = 'a' for update")
-            monkeypatch.setattr(eventlog, "head", head)
+            monkeypatch.setattr(appends, "state", state)
             appending = asyncio.create_task(ledger.receipts(events.submission("a")))
             await (await by_hand)
         await appending

@@ -13,7 +13,7 @@ import pytest
 from jobledger import errors
 from jobledger.ledger import pagecache, snapshot, subscription, tail, window
 from jobledger.model import selection
-from jobledger.store import engine
+from jobledger.store import engine, eventlog
 from tests.support import events, ledgers, polling
 from tests.support import postgres as support
 
@@ -216,6 +216,41 @@ async def test_window_drops_its_oldest_bytes_and_readers_go_on_from_pages(databa
         await polling.eventually(lambda: _is(ledger.tail.head, 1000))
         assert ledger.window.size_bytes <= 300_000
         assert list(await ledger.read(1000, start_from="earliest")) == list(range(1, 1001))
+
+
+async def test_what_this_process_committed_is_not_read_again(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def nothing(*_: object, **__: object) -> list[eventlog.Stored]:
+        return []
+
+    async with ledgers.running(database) as ledger:
+        await _fill(ledger, 1)
+        monkeypatch.setattr(eventlog, "following", nothing)
+        await polling.eventually(lambda: _appended_here(ledger))
+        assert list(await ledger.read(2, start_from="earliest"))[:2] == [1, 2]
+
+
+async def _appended_here(ledger: ledgers.Ledger) -> None:
+    """An append that comes while the tail looks into the log itself is left for it to read."""
+    [receipt] = await ledger.receipts(events.submission("here"))
+    assert ledger.tail.head == receipt.position
+
+
+async def test_commit_on_another_log_is_read_and_found_out(
+    database: str, connection: Connection, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with ledgers.running(database, poll_seconds=60) as ledger:
+        await _fill(ledger, 3)
+        await polling.eventually(lambda: _is(ledger.tail.head, 3))
+        # As after a restore from a backup: as long as ours, and another event at its end.
+        await connection.execute("alter table job_events disable trigger user")
+        await connection.execute("update job_events set uuid = gen_random_uuid() where position = 3")
+        await _fill(ledger, 1)
+
+        await polling.eventually(lambda: _is(type(ledger.tail.loss), errors.LogReplaced))
+        assert ledger.tail.head == 3
+    assert "position 3" in caplog.text
 
 
 async def test_tail_follows_on_after_its_connections_were_terminated(

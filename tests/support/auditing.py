@@ -16,7 +16,7 @@ import asyncpg
 
 from jobledger.ledger import admission, batch
 from jobledger.model import chain, event
-from jobledger.store import engine, eventlog, jobs
+from jobledger.store import appends, engine, eventlog
 from jobledger.trace import events as trace_events
 from jobledger.trace import generated, pods
 
@@ -94,15 +94,14 @@ async def record_as_it_happened(dsn: str, timed: Sequence[Timed]) -> None:
 
 
 async def _record(connection: engine.Own, timed: Sequence[Timed]) -> None:
-    head, _ = await eventlog.head(connection, [])
-    job_ids = {submission.signal.job_id for _, submission in timed}
+    state = await appends.state(connection, [], {submission.signal.job_id for _, submission in timed})
     recording = batch._Recording(
         rules=batch.Rules(default_region="default", event_limit_bytes=4_194_304),
-        position=head.position,
-        hash=head.hash,
+        position=state.position,
+        hash=state.hash,
         recorded_at=chain.EPOCH,
         known={},
-        jobs=dict(await jobs.current(connection, job_ids)),
+        jobs=dict(state.jobs),
         rank_tables={},
         rows=[],
         changed={},
@@ -111,5 +110,4 @@ async def _record(connection: engine.Own, timed: Sequence[Timed]) -> None:
         recording.recorded_at = moment
         outcome = batch._outcome(recording, DOOR.admit(submission, publisher=PUBLISHER))
         assert isinstance(outcome, event.Receipt), outcome
-    await eventlog.insert(connection, recording.rows)
-    await jobs.upsert(connection, recording.changed.values())
+    await appends.write(connection, recording.rows, recording.changed.values())

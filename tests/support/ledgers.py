@@ -91,7 +91,7 @@ async def running(
         rules=batch.Rules(default_region="default", event_limit_bytes=EVENT_LIMIT_BYTES),
         queue_events=queue_events,
         queue_bytes=64 << 20,
-        on_commit=following.wake,
+        on_commit=following.committed,
     )
     tasks = [asyncio.create_task(appending.run()), asyncio.create_task(following.run())]
     try:

@@ -35,6 +35,9 @@ LARGEST_PART: Final = 999_999_999
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _DECIMAL: Final = re.compile(r"0|[1-9][0-9]{0,18}", re.ASCII)
+_SMALL_NUMBERS: Final = frozenset({"", "0", "1"})
+"""What most numbers are, or nothing at all."""
+
 _NAMES: Final = ("job_name", "namespace", "framework", "master_addr", "sid")
 _OTHER_TEXTS: Final = ("job_id", "shared_tor_ip", "hccl_json")
 _GIVEN_NAMES: Final = attrgetter(*_NAMES)
@@ -77,7 +80,8 @@ class Admission:
         _check_names(("region", "accountId", "userId"), (region, account_id, user_id))
         identity = _check_uuid(signal.uuid)
         _check_signal(signal, completes_all=submission.completes_all)
-        signal = replace(signal, uuid=str(identity))
+        if (spelt := str(identity)) != signal.uuid:
+            signal = replace(signal, uuid=spelt)
         given = signals.given_signal(signal)
         return completion.Draft(
             uuid=identity,
@@ -192,6 +196,8 @@ def _check_texts(fields: Sequence[str], values: Sequence[str]) -> None:
 
 def _check_names(fields: Sequence[str], values: Sequence[str]) -> None:
     _check_texts(fields, values)
+    if sum(map(len, values)) <= NAME_CHARACTERS:
+        return
     for field, value in zip(fields, values, strict=True):
         if len(value) > NAME_CHARACTERS:
             raise errors.InvalidEvent(
@@ -203,7 +209,9 @@ def _check_names(fields: Sequence[str], values: Sequence[str]) -> None:
 
 
 def _check_number(field: str, text: str, largest: int, meaning: str) -> None:
-    if text and (not _DECIMAL.fullmatch(text) or int(text) > largest):
+    if text in _SMALL_NUMBERS:
+        return
+    if not _DECIMAL.fullmatch(text) or int(text) > largest:
         raise errors.InvalidEvent(
             field=field,
             value=text,

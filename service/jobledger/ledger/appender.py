@@ -42,8 +42,8 @@ RESOLVE_SECONDS: Final = 20.0
 
 RESOLVE_PAUSE_SECONDS: Final = 0.2
 
-_Recorded: TypeAlias = tuple[list[batch.Outcome], event.Position]
-"""The outcomes in the drafts' order, and the new head."""
+_Recorded: TypeAlias = tuple[list[batch.Outcome], batch.Written]
+"""The outcomes in the drafts' order, and what was written."""
 
 _log = logging.getLogger(__name__)
 
@@ -67,7 +67,7 @@ class Appender:
         rules: batch.Rules,
         queue_events: int,
         queue_bytes: int,
-        on_commit: Callable[[event.Position], None],
+        on_commit: Callable[[batch.Written], None],
     ) -> None:
         self._dsn = dsn
         self._admission = admission
@@ -204,12 +204,12 @@ class Appender:
 
     async def _transact(self, drafts: Sequence[completion.Draft]) -> list[batch.Outcome]:
         try:
-            outcomes, head = await self._attempt_afresh(drafts)
+            outcomes, written = await self._attempt_afresh(drafts)
         except _OutcomeUnknown as lost:
-            outcomes, head = await self._resolve(drafts, lost)
+            outcomes, written = await self._resolve(drafts, lost)
         self.batches += 1
         self.events += sum(isinstance(each, event.Receipt) and not each.duplicate for each in outcomes)
-        self._on_commit(head)
+        self._on_commit(written)
         return outcomes
 
     async def _attempt_afresh(self, drafts: Sequence[completion.Draft]) -> _Recorded:
@@ -259,13 +259,13 @@ class Appender:
             async with asyncio.timeout(RESOLVE_SECONDS):
                 while True:
                     try:
-                        outcomes, head = await self._attempt(drafts)
+                        outcomes, written = await self._attempt(drafts)
                     except (errors.DatabaseUnavailable, _OutcomeUnknown):
                         await asyncio.sleep(RESOLVE_PAUSE_SECONDS)
                     else:
                         return [
                             _first_answer(*pair) for pair in zip(lost.outcomes, outcomes, strict=True)
-                        ], head
+                        ], written
         except TimeoutError:
             message = (
                 "Postgres went away during COMMIT and the outcome is unknown; retry with the same uuids: "

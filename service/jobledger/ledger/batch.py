@@ -2,7 +2,7 @@
 
 ::
 
-    lock ─▶ head, known uuids, current jobs ─▶ complete, evolve, hash (memory only) ─▶ insert, upsert
+    lock ─▶ head, known uuids, current jobs ─▶ complete, evolve, hash (memory only) ─▶ log and view
 
 Needs the transaction and the lock of ``eventlog.begin``; commits nothing itself. Order is everything here:
 the head is read in a statement after the lock, and nothing is awaited between reading it and writing what
@@ -19,11 +19,30 @@ from uuid import UUID
 
 from jobledger import errors
 from jobledger.model import chain, completion, event, job, ranktable
-from jobledger.store import engine, eventlog, jobs
+from jobledger.store import appends, engine, eventlog
 from jobledger.wire import delivery, signals
 
 Outcome: TypeAlias = event.Receipt | errors.EventError
 """What becomes of one event."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a batch added to the log."""
+
+    after: event.Position
+    """The head that it goes on from; 0 for an empty log."""
+
+    after_uuid: UUID | None
+    """Of the event there."""
+
+    rows: Sequence[eventlog.Row]
+    """Maybe none."""
+
+    @property
+    def head(self) -> event.Position:
+        """The new one."""
+        return event.Position(self.after + len(self.rows))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +62,7 @@ class _Recording:
     position: int
     hash: bytes
     recorded_at: datetime
-    known: dict[UUID, eventlog.Known]
+    known: dict[UUID, appends.Known]
     jobs: dict[str, job.Job]
     rank_tables: dict[int, str]
     rows: list[eventlog.Row]
@@ -52,29 +71,29 @@ class _Recording:
 
 async def record(
     connection: engine.Connection, drafts: Sequence[completion.Draft], rules: Rules
-) -> tuple[list[Outcome], event.Position]:
-    """Append a batch; the outcomes in the drafts' order, and the new head.
+) -> tuple[list[Outcome], Written]:
+    """Append a batch; the outcomes in the drafts' order, and what was written.
 
     A draft that is refused leaves no gap and touches no other.
     """
-    head, known = await eventlog.head(connection, {draft.uuid for draft in drafts})
-    current = await jobs.current(connection, {draft.signal.job_id for draft in drafts})
+    state = await appends.state(
+        connection, {draft.uuid for draft in drafts}, {draft.signal.job_id for draft in drafts}
+    )
     recording = _Recording(
         rules=rules,
-        position=head.position,
-        hash=head.hash,
-        recorded_at=max(head.now, head.recorded_at or head.now).astimezone(UTC),
-        known=known,
-        jobs=dict(current),
-        rank_tables=dict(await _rank_tables(connection, drafts, current)),
+        position=state.position,
+        hash=state.hash,
+        recorded_at=max(state.now, state.recorded_at or state.now).astimezone(UTC),
+        known=dict(state.known),
+        jobs=dict(state.jobs),
+        rank_tables=dict(await _rank_tables(connection, drafts, state.jobs)),
         rows=[],
         changed={},
     )
     outcomes = [_outcome(recording, draft) for draft in drafts]
     if recording.rows:
-        await eventlog.insert(connection, recording.rows)
-        await jobs.upsert(connection, recording.changed.values())
-    return outcomes, event.Position(recording.position)
+        await appends.write(connection, recording.rows, recording.changed.values())
+    return outcomes, Written(state.position, state.uuid, recording.rows)
 
 
 async def _rank_tables(
@@ -100,7 +119,7 @@ def _outcome(recording: _Recording, draft: completion.Draft) -> Outcome:
         return error
 
 
-def _repeated(draft: completion.Draft, earlier: eventlog.Known) -> Outcome:
+def _repeated(draft: completion.Draft, earlier: appends.Known) -> Outcome:
     """The uuid decides before anything else is looked at, so that an honest retry never conflicts."""
     if earlier.content_hash == draft.content_hash:
         return event.Receipt(uuid=draft.uuid, position=earlier.position, duplicate=True)
@@ -138,7 +157,7 @@ def _append(recording: _Recording, draft: completion.Draft) -> event.Receipt:
     recording.rows.append(row)
     recording.position = position
     recording.hash = row.hash
-    recording.known[draft.uuid] = eventlog.Known(position, draft.content_hash)
+    recording.known[draft.uuid] = appends.Known(position, draft.content_hash)
     if evolved is not None and evolved is not current:
         recording.jobs[evolved.job_id] = evolved
         recording.changed[evolved.job_id] = evolved

@@ -1,7 +1,8 @@
 """The tail: follows the log's head for the whole process and wakes whoever waits for it.
 
-It reads when an append of this process committed, when another process notified, and at the latest after
-the poll interval, on which alone correctness rests. Every row that it reads must follow the last one.
+It takes what this process committed if that follows what it has, else it reads: when another process
+notified, and at the latest after the poll interval, on which alone correctness rests. Every row must follow
+the last one.
 """
 
 from __future__ import annotations
@@ -9,10 +10,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Sequence
 from uuid import UUID
 
 from jobledger import errors
-from jobledger.ledger import page, pagecache, window
+from jobledger.ledger import batch, page, pagecache, window
 from jobledger.model import event
 from jobledger.store import engine, eventlog
 
@@ -27,6 +29,7 @@ class Tail:
         self._window = newest
         self._poll_seconds = poll_seconds
         self._woken = asyncio.Event()
+        self._reading = False
         self._moved: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._followed_until = time.monotonic()
         self.head = event.Position(0)
@@ -56,6 +59,7 @@ class Tail:
         """Follow for ever, over every outage of Postgres; ends only by cancellation."""
         while True:
             self._woken.clear()
+            self._reading = True
             try:
                 await self._advance()
             except errors.Unavailable as error:
@@ -70,6 +74,8 @@ class Tail:
                     _log.info("following the log again, at position %d", self.head)
                 self.available = True
                 self._followed_until = time.monotonic()
+            finally:
+                self._reading = False
             try:
                 async with asyncio.timeout(self._poll_seconds):
                     await self._woken.wait()
@@ -105,10 +111,13 @@ class Tail:
             if not rows:
                 return
             pagecache.check_contiguous(rows, after=self.head, last=rows[-1].position)
-            self._window.extend(page.Page.of(rows))
-            self.head = event.Position(rows[-1].position)
-            self._head_uuid = rows[-1].uuid
-            self._announce()
+            self._extend(rows)
+
+    def _extend(self, rows: Sequence[eventlog.Stored]) -> None:
+        self._window.extend(page.Page.of(rows))
+        self.head = event.Position(rows[-1].position)
+        self._head_uuid = rows[-1].uuid
+        self._announce()
 
     async def _check_head(self, connection: engine.Connection) -> None:
         """A database that was restored under us holds less, or something else, where we have been."""
@@ -128,6 +137,15 @@ class Tail:
     def _announce(self) -> None:
         self._moved.set_result(None)
         self._moved = asyncio.get_running_loop().create_future()
+
+    def committed(self, written: batch.Written) -> None:
+        """Take what an append of this process added, without reading it again; look if it does not follow."""
+        follows = (written.after, written.after_uuid) == (self.head, self._head_uuid)
+        if self._reading or not self.available or self.loss is not None or not follows:
+            self.wake(written.head)
+        elif written.rows:
+            self._extend([eventlog.stored(row) for row in written.rows])
+            self._followed_until = time.monotonic()
 
     def wake(self, head: int) -> None:
         """Look now: somebody committed up to this position; 0 if it is not known."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import struct
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from uuid import UUID
 
 GENESIS = bytes(32)
@@ -26,6 +27,7 @@ _LENGTH = struct.Struct(">i")
 _NULL = _LENGTH.pack(-1)
 
 
+@lru_cache(maxsize=1024)  # all events of a batch have one
 def microseconds(moment: datetime) -> int:
     """Whole microseconds since 1970, exact: ``timestamp()`` is a float and is not."""
     return (moment - EPOCH) // _MICROSECOND
@@ -33,10 +35,13 @@ def microseconds(moment: datetime) -> int:
 
 def length_prefixed(*parts: bytes | None) -> bytes:
     """Parts that cannot run into each other: each behind its length, null apart from empty."""
-    pieces: list[bytes] = []
-    for part in parts:
-        pieces += (_NULL,) if part is None else (_LENGTH.pack(len(part)), part)
-    return b"".join(pieces)
+    return b"".join([_NULL if part is None else _LENGTH.pack(len(part)) + part for part in parts])
+
+
+@lru_cache(maxsize=4096)
+def _identity(*texts: str) -> bytes:
+    """Texts behind their lengths that are the same for many events: names of regions, users, publishers."""
+    return length_prefixed(*(text.encode() for text in texts))
 
 
 def _utf8(text: str | None) -> bytes | None:
@@ -49,7 +54,7 @@ def content_hash(*, signal: bytes, detail: str | None, region: str, account_id: 
     ``signal`` is the given one in field order, HcclJson included, unknown fields last, without uuid and
     without our own fields; ``detail`` is masked, with sorted keys. Nothing was completed yet.
     """
-    said = length_prefixed(signal, _utf8(detail), region.encode(), account_id.encode(), user_id.encode())
+    said = length_prefixed(signal, _utf8(detail)) + _identity(region, account_id, user_id)
     return hashlib.sha256(said).digest()
 
 
@@ -70,13 +75,6 @@ def link(
 ) -> bytes:
     """The hash of one row over its stored bytes and the hash of the row before it."""
     place = _PLACE.pack(position, uuid.bytes, content_hash, microseconds(recorded_at))
-    stored = length_prefixed(
-        signal,
-        _utf8(hccl),
-        _utf8(detail),
-        region.encode(),
-        account_id.encode(),
-        user_id.encode(),
-        publisher.encode(),
-    )
-    return hashlib.sha256(previous + place + stored).digest()
+    stored = length_prefixed(signal, _utf8(hccl), _utf8(detail))
+    identity = _identity(region, account_id, user_id, publisher)
+    return hashlib.sha256(b"".join((previous, place, stored, identity))).digest()

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import hashlib
 from datetime import UTC, datetime
+from functools import lru_cache
 from uuid import UUID
 
 import msgspec
@@ -91,6 +92,7 @@ def digest(hccl_json: str) -> bytes | None:
     return hashlib.sha256(hccl_json.encode()).digest() if hccl_json else None
 
 
+@lru_cache(maxsize=1024)  # an event's times are asked for several times, and a job's come again
 def epoch_seconds(text: str) -> datetime | None:
     """The moment that a signal's time field names; None for an empty one."""
     return datetime.fromtimestamp(int(text), UTC) if text else None

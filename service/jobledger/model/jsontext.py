@@ -33,7 +33,11 @@ MAX_NUMBER_LENGTH = 400
 
 _CODEC = msgspec.json.Encoder(order="sorted", decimal_format="number")
 _MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_LARGE_EXPONENT = re.compile(r"\de[+-]?\d{3}", re.IGNORECASE | re.ASCII)
+_OUTLINE = bytes.maketrans(b"123456789.E,[ \t\r\n", b"0000000000e" + 6 * b":")
+"""Makes all digits one, and one of what may stand before a number; its signs are to be left out."""
+
+_LARGE_EXPONENT = re.compile(rb":0+e000")
+"""In such an outline: an exponent of three digits or more, or some rare text that looks like one."""
 _DUBIOUS_ESCAPE = re.compile(r"\\u(?:0000|d[89a-f])", re.IGNORECASE)
 """An escape that may stand for U+0000 or half of a pair; most of them are innocent."""
 
@@ -133,8 +137,19 @@ def check_object(text: str, *, field: str) -> None:
         raise errors.InvalidEvent(
             field=field, problem=problem, remedy='send one, such as {"status":"initializing"}'
         )
-    if _DUBIOUS_ESCAPE.search(text) or _LARGE_EXPONENT.search(text):
+    if _dubious(text):
         read(text, field)
+
+
+def _dubious(text: str) -> bool:
+    """Whether JSON text may hold an escape or a number that cannot be recorded.
+
+    Looks for plain bytes before it looks for a pattern: those cost a tenth, and most texts have neither.
+    """
+    if "\\" in text and _DUBIOUS_ESCAPE.search(text):
+        return True
+    outline = text.encode().translate(_OUTLINE, b"+-")
+    return b"0e000" in outline and _LARGE_EXPONENT.search(outline) is not None
 
 
 def write(value: object) -> str:

@@ -22,6 +22,7 @@ import ipaddress
 import logging
 import struct
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from functools import cached_property
 from typing import Any, Final
 
 import h2.exceptions
@@ -98,7 +99,7 @@ class Call:
         self._finished = False
         self._patience: asyncio.TimerHandle | None = None
 
-    @property
+    @cached_property
     def peer_address(self) -> str:
         """The client's IP address without port or zone; an IPv4 address is written as one."""
         address = self._stream.peer.addr()

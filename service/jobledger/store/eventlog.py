@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from operator import itemgetter
 from typing import Final, NamedTuple
 from uuid import UUID
-
-import msgspec
 
 from jobledger.model import chain, event, moment
 from jobledger.store import engine, locks
@@ -33,25 +32,6 @@ def as_datetime(column: str) -> str:
     """
     first, last = f"'{moment.FIRST_YEAR:04}-01-01 00:00+00'", f"'{moment.LAST_YEAR}-12-31 00:00+00'"
     return f"case when {column} < {first} then {first} when {column} > {last} then {last} else {column} end"
-
-
-class Head(msgspec.Struct, frozen=True, kw_only=True):
-    """The end of the log, as the holder of the append lock sees it."""
-
-    position: event.Position
-    hash: bytes
-    recorded_at: datetime | None
-    """None in an empty log, and if the last row's was spoiled."""
-
-    now: datetime
-    """The database's clock."""
-
-
-class Known(NamedTuple):
-    """An event that the log holds already."""
-
-    position: event.Position
-    content_hash: bytes
 
 
 class Row(NamedTuple):
@@ -104,12 +84,7 @@ class Stored(NamedTuple):
 
 
 _STORED = ", ".join(Stored._fields).replace("recorded_at", f"{as_datetime('recorded_at')} as recorded_at")
-
-# $1 rows
-_INSERT = f"""
-    insert into job_events ({", ".join(Row._fields)})
-    select {", ".join(Row._fields)} from unnest($1::job_event_row[])
-"""  # noqa: S608 - our own names
+_STORED_OF_ROW = itemgetter(*(Row._fields.index(name) for name in Stored._fields))
 
 # One message to the server, of several statements: each but the last is over before the lock is waited for.
 _BEGIN = (
@@ -118,19 +93,6 @@ _BEGIN = (
     f" set local lock_timeout = '{HOLD_LIMIT}';"
     f" select pg_advisory_xact_lock({locks.NAMESPACE}, {locks.APPEND})"
 )
-
-# $1 uuids; always one row
-_HEAD = f"""
-    select clock_timestamp() as now, last.position, last.hash,
-           {as_datetime("last.recorded_at")} as recorded_at,
-           array(
-               select (uuid, position, content_hash) from job_events where uuid = any ($1::uuid[])
-           ) as known
-    from (select) as one
-    left join lateral (
-        select position, hash, recorded_at from job_events order by position desc limit 1
-    ) as last on true
-"""  # noqa: S608 - our own names
 
 # $1 positions
 _HCCL = "select position, coalesce(hccl, '') as hccl from job_events where position = any ($1::bigint[])"
@@ -191,20 +153,6 @@ async def rollback(connection: engine.Connection) -> None:
     await connection.execute("rollback")
 
 
-async def head(connection: engine.Connection, uuids: Iterable[UUID]) -> tuple[Head, dict[UUID, Known]]:
-    """The end of the log, and which of these uuids it holds; needs the append lock to stay true."""
-    row = await connection.fetchrow(_HEAD, list(uuids))
-    assert row is not None  # noqa: S101 - the statement always has one row
-    recorded_at = row["recorded_at"]
-    found = Head(
-        position=event.Position(row["position"] or 0),
-        hash=row["hash"] or chain.GENESIS,
-        recorded_at=recorded_at if recorded_at is not None and recordable(recorded_at) else None,
-        now=row["now"],
-    )
-    return found, {uuid: Known(position, content_hash) for uuid, position, content_hash in row["known"]}
-
-
 async def hccl(connection: engine.Connection, positions: Iterable[int]) -> Mapping[int, str]:
     """The HcclJson of events by their position; "" for one that has none."""
     return {row["position"]: row["hccl"] for row in await connection.fetch(_HCCL, list(positions))}
@@ -216,9 +164,9 @@ async def rank_table(connection: engine.Connection, positions: Iterable[int]) ->
     return [found[position] for position in sorted(found)]
 
 
-async def insert(connection: engine.Connection, rows: Sequence[Row]) -> None:
-    """Write rows; needs the append lock, and positions that go on from the head. One round trip."""
-    await connection.execute(_INSERT, rows)
+def stored(row: Row) -> Stored:
+    """What a reader would find of a row that was written."""
+    return Stored(*_STORED_OF_ROW(row))
 
 
 async def last(connection: engine.Connection) -> event.Position:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import asyncpg
@@ -50,16 +50,15 @@ _COLUMNS = (
     "finish_time",
     "live",
 )
-_NAMES = ", ".join(_COLUMNS)
-NAMES = _NAMES
+NAMES = ", ".join(_COLUMNS)
 """The columns from which :func:`from_row` makes a job, for a select of one's own."""
 
 # $1 job ids
-_CURRENT = f"select {_NAMES} from jobs where job_id = any ($1::text[])"  # noqa: S608 - our own names
+_CURRENT = f"select {NAMES} from jobs where job_id = any ($1::text[])"  # noqa: S608 - our own names
 
 # $1 job id; the rank table is null where there is none, and where it came in parts
 _WITH_RANK_TABLE = f"""
-    select {_NAMES}, (
+    select {NAMES}, (
         select hccl from job_events where position = any (jobs.signal_positions) and jobs.arriving is null
         order by position desc limit 1
     ) as rank_table
@@ -68,7 +67,7 @@ _WITH_RANK_TABLE = f"""
 
 # $1 job ids, $2 bytes
 _SMALL_WITH_RANK_TABLE = f"""
-    select {_NAMES}, (
+    select {NAMES}, (
         select hccl from job_events where position = any (jobs.signal_positions)
         order by position desc limit 1
     ) as rank_table
@@ -85,14 +84,18 @@ _HEADS = """
     from jobs where job_id = any ($1::text[])
 """
 
-# $1 rows
-_UPSERT = (
-    f"insert into {{into}} ({_NAMES}) select {_NAMES} from unnest($1::job_row[])"  # noqa: S608 - our own names
-    " on conflict (job_id) do update set "
-    + ", ".join(f"{name} = excluded.{name}" for name in _COLUMNS if name != "job_id")
-)
 
-_UPSERTS: Final = {into: _UPSERT.format(into=into) for into in ("jobs", "rebuilt")}
+def upsert_statement(into: str, rows: str) -> str:
+    """SQL that writes an array of job_row, as which ``rows`` stands, over what the table has."""
+    changed = ", ".join(f"{name} = excluded.{name}" for name in _COLUMNS if name != "job_id")
+    return (
+        f"insert into {into} ({NAMES}) select {NAMES} from unnest({rows}::job_row[])"  # noqa: S608 - our own names
+        f" on conflict (job_id) do update set {changed}"
+    )
+
+
+# $1 rows
+_UPSERT_REBUILT = upsert_statement("rebuilt", "$1")
 
 # $1 namespaces, $2 job ids, $3 frameworks: null lets all through. One row, one snapshot of the database.
 # int8send: eight bytes a position instead of an object each.
@@ -144,7 +147,8 @@ def _text(number: int | None) -> str:
     return "" if number is None else str(number)
 
 
-def _job(row: asyncpg.Record) -> job.Job:
+def from_row(row: asyncpg.Record) -> job.Job:
+    """The job that a row with the columns of :data:`NAMES` holds."""
     deleted = row["deleted_at"] is not None
     return job.Job(
         job_id=row["job_id"],
@@ -180,7 +184,8 @@ def _job(row: asyncpg.Record) -> job.Job:
     )
 
 
-def _values(current: job.Job) -> tuple[Any, ...]:
+def values(current: job.Job) -> tuple[Any, ...]:
+    """What the view's row of a job holds, in the order of the type job_row."""
     signal = current.signal
     return (
         current.job_id,
@@ -218,15 +223,10 @@ async def heads(connection: engine.Connection, job_ids: Iterable[str]) -> Mappin
     return {row["job_id"]: Head(*row) for row in await connection.fetch(_HEADS, list(job_ids))}
 
 
-def from_row(row: asyncpg.Record) -> job.Job:
-    """The job that a row with the columns of :data:`NAMES` holds."""
-    return _job(row)
-
-
 async def current(connection: engine.Connection, job_ids: Iterable[str]) -> Mapping[str, job.Job]:
     """The jobs with these ids as they are now; unknown ids are left out."""
     rows = await connection.fetch(_CURRENT, list(job_ids))
-    return {row["job_id"]: _job(row) for row in rows}
+    return {row["job_id"]: from_row(row) for row in rows}
 
 
 async def with_rank_tables(
@@ -236,7 +236,7 @@ async def with_rank_tables(
     row = await connection.fetchrow(_WITH_RANK_TABLE, job_id)
     if row is None:
         return None
-    found = _job(row)
+    found = from_row(row)
     if found.arriving is None:
         return found, [row["rank_table"] or ""]
     return found, await eventlog.rank_table(connection, found.table_positions)
@@ -247,21 +247,17 @@ async def small_with_rank_table(
 ) -> Mapping[str, tuple[job.Job, Sequence[str]]]:
     """Jobs with their rank tables, by id; without large ones, and those whose table came in parts."""
     rows = await connection.fetch(_SMALL_WITH_RANK_TABLE, list(job_ids), limit_bytes)
-    return {row["job_id"]: (_job(row), [row["rank_table"] or ""]) for row in rows}
+    return {row["job_id"]: (from_row(row), [row["rank_table"] or ""]) for row in rows}
 
 
 def columns(current: job.Job) -> Mapping[str, object]:
     """What the view's row of a job holds, by column."""
-    return dict(zip(_COLUMNS, _values(current), strict=True))
+    return dict(zip(_COLUMNS, values(current), strict=True))
 
 
-async def upsert(
-    connection: engine.Connection, changed: Iterable[job.Job], *, into: Literal["jobs", "rebuilt"] = "jobs"
-) -> None:
-    """Write jobs as they are now; needs the append lock, but for a rebuild's own table. One round trip."""
-    rows = [_values(each) for each in changed]
-    if rows:
-        await connection.execute(_UPSERTS[into], rows)
+async def write_rebuilt(connection: engine.Connection, made: Iterable[job.Job]) -> None:
+    """Write jobs into a rebuild's own table. One round trip."""
+    await connection.execute(_UPSERT_REBUILT, [values(each) for each in made])
 
 
 async def snapshot(connection: engine.Connection, wanted: selection.Filter) -> Snapshot:

@@ -165,7 +165,7 @@ async def shadow(
     """Keep what jobs are to be, as of a position; those of the ids that were not made are to be gone."""
     await connection.execute(_MARK, list(job_ids), folded_to)
     await connection.execute(_FORGET, list(job_ids))
-    await jobs.upsert(connection, made, into="rebuilt")
+    await jobs.write_rebuilt(connection, made)
 
 
 async def behind_shadow(connection: engine.Connection, *, count: int) -> Sequence[str]:

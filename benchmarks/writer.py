@@ -1,0 +1,184 @@
+"""Publishes for less than any server spends on it: messages made before, plain sockets, nothing decoded.
+
+    python benchmarks/writer.py PORT CONNECTIONS PUBLISHERS FIRST SECONDS [RATE] < request.bin
+
+Each publisher is a stream of ``AppendStream``; a closed loop sends its next message when the last
+one is answered, an open loop sends RATE messages a second in all, whether answered or not. The request holds
+digits where :data:`MARK` stands: each message gets its own, from FIRST on, so that no two have the same uuids
+and jobs. Writes the messages, the seconds and the milliseconds that each took, as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import selectors
+import socket
+import struct
+import sys
+import time
+from collections import deque
+
+import reader
+
+MARK = b"11111111"
+"""Stands once or more in each event of the request, as digits of a uuid and in the job's id."""
+
+METHOD = "/jobledger.v1.Ledger/AppendStream"
+FRAME_BYTES = 16_384
+"""The largest frame that every server takes."""
+
+START_WINDOW = 65_535
+DATA, HEADERS, RST_STREAM, SETTINGS, PING, GOAWAY, WINDOW_UPDATE = 0, 1, 3, 4, 6, 7, 8
+ACKNOWLEDGED = 1
+INITIAL_WINDOW_SIZE = 4
+
+
+class Publisher:
+    """One stream: what it may still send, and since when it waits."""
+
+    def __init__(self, stream: int) -> None:
+        self.stream = stream
+        self.window = START_WINDOW
+        self.began = deque[float]()
+
+
+class Connection:
+    """One socket with its streams."""
+
+    def __init__(self, port: int, publishers: int, load: Load) -> None:
+        self.socket = socket.create_connection(("127.0.0.1", port))
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.publishers = {2 * nth + 1: Publisher(2 * nth + 1) for nth in range(publishers)}
+        self._load = load
+        self._window = START_WINDOW
+        self._waiting = deque[Publisher]()
+        self._rest = b""
+        self.socket.sendall(
+            reader.grpc_opening()
+            + b"".join(reader.grpc_headers(stream, METHOD) for stream in self.publishers)
+        )
+
+    def send(self, publisher: Publisher, due: float) -> None:
+        """The next message, now or when the windows allow it; its delay counts from when it was due."""
+        publisher.began.append(due)
+        self._waiting.append(publisher)
+        self._flush()
+
+    def _flush(self) -> None:
+        need = self._load.message_bytes
+        frames = list[bytes]()
+        while self._waiting and self._window >= need and self._waiting[0].window >= need:
+            publisher = self._waiting.popleft()
+            self._window -= need
+            publisher.window -= need
+            message = self._load.next_message()
+            frames += (
+                reader.frame(DATA, 0, publisher.stream, message[at : at + FRAME_BYTES])
+                for at in range(0, need, FRAME_BYTES)
+            )
+        if frames:
+            self.socket.sendall(b"".join(frames))
+
+    def receive(self) -> list[Publisher]:
+        """The publishers whose message was answered."""
+        data = self._rest + self.socket.recv(1 << 20)
+        if len(data) == len(self._rest):
+            raise SystemExit("the server closed a connection")
+        place, answered = 0, list[Publisher]()
+        while place + 9 <= len(data):
+            ends = place + 9 + int.from_bytes(data[place : place + 3], "big")
+            if ends > len(data):
+                break
+            stream = int.from_bytes(data[place + 5 : place + 9], "big")
+            if data[place + 3] == DATA:
+                if int.from_bytes(data[place + 10 : place + 14], "big") != ends - place - 14:
+                    raise SystemExit("an answer came in pieces: make the requests smaller")
+                answered.append(self.publishers[stream])
+            else:
+                self._control(data[place + 3], data[place + 4], stream, data[place + 9 : ends])
+            place = ends
+        self._rest = data[place:]
+        self._flush()
+        return answered
+
+    def _control(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
+        if kind == WINDOW_UPDATE:
+            grown = int.from_bytes(payload, "big")
+            if stream:
+                self.publishers[stream].window += grown
+            else:
+                self._window += grown
+        elif kind in {RST_STREAM, GOAWAY} or (kind == HEADERS and flags & 1):
+            raise SystemExit(f"the server ended stream {stream}: frame {kind}, {payload!r}")
+        elif kind in {SETTINGS, PING} and not flags & ACKNOWLEDGED:
+            self.socket.sendall(reader.frame(kind, ACKNOWLEDGED, 0, b"" if kind == SETTINGS else payload))
+            for name, value in struct.iter_unpack(">HI", payload) if kind == SETTINGS else ():
+                if name == INITIAL_WINDOW_SIZE:
+                    for publisher in self.publishers.values():
+                        publisher.window += value - START_WINDOW
+
+
+class Load:
+    """The messages, and what became of them."""
+
+    def __init__(self, request: bytes, first: int) -> None:
+        self._first = first
+        self._request = b"\0" + struct.pack(">I", len(request)) + request
+        self.message_bytes = len(self._request)
+        self.sent = 0
+        self.delays = list[float]()
+
+    def next_message(self) -> bytes:
+        """The request with digits of its own."""
+        number = self._first + self.sent
+        self.sent += 1
+        return self._request.replace(MARK, b"%08d" % number)
+
+
+def main(
+    port: int, connections: int, publishers: int, first: int, *, seconds: float, rate: float = 0
+) -> None:
+    """Publish, and tell."""
+    load = Load(sys.stdin.buffer.read(), first)
+    count = min(connections, publishers)
+    opened = [
+        Connection(port, publishers // count + (nth < publishers % count), load) for nth in range(count)
+    ]
+    turns = deque((connection, each) for connection in opened for each in connection.publishers.values())
+    began = time.perf_counter()
+    due, stop_at = began, began + seconds
+    answers = 0
+    with selectors.DefaultSelector() as selector:
+        for connection in opened:
+            selector.register(connection.socket, selectors.EVENT_READ, connection)
+        if not rate:
+            for connection, publisher in turns:
+                connection.send(publisher, began)
+        while answers < load.sent or time.perf_counter() < stop_at:
+            while rate and due < min(time.perf_counter(), stop_at):
+                connection, publisher = turns[0]
+                turns.rotate(-1)
+                connection.send(publisher, due)
+                due += 1 / rate
+            for key, _ in selector.select(max(due - time.perf_counter(), 0) if rate and due < stop_at else 1):
+                connection: Connection = key.data
+                for publisher in connection.receive():
+                    now = time.perf_counter()
+                    answers += 1
+                    load.delays.append((now - publisher.began.popleft()) * 1000)
+                    if not rate and now < stop_at:
+                        connection.send(publisher, now)
+    took = time.perf_counter() - began
+    print(json.dumps({"messages": answers, "seconds": took, "delays": load.delays}))
+
+
+if __name__ == "__main__":
+    _, port, connections, publishers, first, seconds, *rate = sys.argv
+    main(
+        int(port),
+        int(connections),
+        int(publishers),
+        int(first),
+        seconds=float(seconds),
+        rate=float(rate[0]) if rate else 0,
+    )

@@ -1,0 +1,98 @@
+"""What an append asks and writes, under the append lock: one statement each, since a round trip is dear.
+
+A batch of one spends most of its time on them; see benchmarks/README.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
+from typing import NamedTuple
+from uuid import UUID
+
+import msgspec
+
+from jobledger.model import chain, event, job
+from jobledger.store import engine, eventlog, jobs
+
+# $1 uuids, $2 job ids; always one row
+_STATE = f"""
+    select clock_timestamp() as now, last.position, last.uuid, last.hash,
+           {eventlog.as_datetime("last.recorded_at")} as recorded_at,
+           array(
+               select (uuid, position, content_hash) from job_events where uuid = any ($1::uuid[])
+           ) as known,
+           array(
+               select row({jobs.NAMES})::job_row from jobs where job_id = any ($2::text[])
+           ) as jobs
+    from (select) as one
+    left join lateral (
+        select position, uuid, hash, recorded_at from job_events order by position desc limit 1
+    ) as last on true
+"""  # noqa: S608 - our own names
+
+# $1 rows of the log, $2 rows of the view
+_WRITE = f"""
+    with logged as (
+        insert into job_events ({", ".join(eventlog.Row._fields)})
+        select {", ".join(eventlog.Row._fields)} from unnest($1::job_event_row[])
+    )
+    {jobs.upsert_statement("jobs", "$2")}
+"""  # noqa: S608 - our own names
+
+
+class Known(NamedTuple):
+    """An event that the log holds already."""
+
+    position: event.Position
+    content_hash: bytes
+
+
+class State(msgspec.Struct, frozen=True, kw_only=True):
+    """What the holder of the append lock sees, and goes on from."""
+
+    position: event.Position
+    """The end of the log; 0 of an empty one."""
+
+    uuid: UUID | None
+    """Of the event there; None in an empty log."""
+
+    hash: bytes
+    recorded_at: datetime | None
+    """None in an empty log, and if the last row's was spoiled."""
+
+    now: datetime
+    """The database's clock."""
+
+    known: Mapping[UUID, Known]
+    """Those of the uuids asked for that the log holds."""
+
+    jobs: Mapping[str, job.Job]
+    """Those of the jobs asked for that the view has, by id."""
+
+
+async def state(connection: engine.Connection, uuids: Collection[UUID], job_ids: Collection[str]) -> State:
+    """The end of the log, and what it holds of these events and jobs; needs the append lock to stay true.
+
+    Raises:
+        msgspec.MsgspecError: A job's row in the view was spoiled.
+    """
+    row = await connection.fetchrow(_STATE, list(uuids), list(job_ids))
+    assert row is not None  # noqa: S101 - the statement always has one row
+    recorded_at = row["recorded_at"]
+    return State(
+        position=event.Position(row["position"] or 0),
+        uuid=row["uuid"],
+        hash=row["hash"] or chain.GENESIS,
+        recorded_at=recorded_at if recorded_at is not None and eventlog.recordable(recorded_at) else None,
+        now=row["now"],
+        known={uuid: Known(position, content_hash) for uuid, position, content_hash in row["known"]},
+        jobs={each["job_id"]: jobs.from_row(each) for each in row["jobs"]},
+    )
+
+
+async def write(
+    connection: engine.Connection, rows: Sequence[eventlog.Row], changed: Collection[job.Job]
+) -> None:
+    """Write events, and their jobs as they are then; needs positions that go on from the log's end."""
+    await connection.execute(_WRITE, rows, [jobs.values(each) for each in changed])
