@@ -271,6 +271,33 @@ async def test_event_of_a_job_whose_row_was_spoiled_fails_alone_until_the_view_i
         assert [each.duplicate for each in await ledger.receipts(*of_three)] == [True, False, True]
 
 
+async def test_what_was_recorded_before_postgres_went_away_is_answered(
+    ledger: ledgers.Ledger, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await ledger.receipts(events.submission("spoiled", detail={"name": "a"}))
+    await connection.execute("update jobs set detail = 'no JSON' where job_id = 'spoiled'")
+    original = eventlog.begin
+    begun: list[engine.Connection] = []
+
+    async def begin(own: engine.Connection) -> None:
+        """Once for both events, then for each half: at the second one Postgres is gone."""
+        begun.append(own)
+        if len(begun) > 2:
+            message = "gone"
+            raise asyncpg.ConnectionDoesNotExistError(message)
+        await original(own)
+
+    monkeypatch.setattr(eventlog, "begin", begin)
+    recorded, lost = await asyncio.gather(
+        *(ledger.append(events.submission(job_id)) for job_id in ("good", "spoiled")), return_exceptions=True
+    )
+
+    assert isinstance(recorded, list)
+    assert isinstance(recorded[0], event.Receipt)
+    assert isinstance(lost, errors.DatabaseUnavailable)
+    assert await _count(connection) == 2
+
+
 def test_a_certificate_that_is_refused_is_a_server_that_is_away() -> None:
     message = "certificate has expired"
     with (

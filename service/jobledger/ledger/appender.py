@@ -45,6 +45,9 @@ RESOLVE_PAUSE_SECONDS: Final = 0.2
 _Recorded: TypeAlias = tuple[list[batch.Outcome], batch.Written]
 """The outcomes in the drafts' order, and what was written."""
 
+_Result: TypeAlias = batch.Outcome | errors.Unavailable
+"""What becomes of one event, or that nothing did."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -163,9 +166,6 @@ class Appender:
         drafts = [draft for waiting in taken for draft in waiting.drafts]
         try:
             outcomes = iter(await self._record(drafts))
-        except errors.Unavailable as error:
-            for waiting in taken:
-                waiting.fail(error)
         except Exception:  # noqa: BLE001 - the outermost loop of appending
             # A bug. Whoever waits must not wait for ever, and whoever comes next must not suffer from it.
             _log.exception("a batch of %d events could not be recorded", len(drafts))
@@ -178,15 +178,18 @@ class Appender:
             raise
         else:
             for waiting in taken:
-                waiting.succeed([next(outcomes) for _ in waiting.drafts])
+                _answer(waiting, [next(outcomes) for _ in waiting.drafts])
 
-    async def _record(self, drafts: Sequence[completion.Draft]) -> list[batch.Outcome]:
+    async def _record(self, drafts: Sequence[completion.Draft]) -> list[_Result]:
         """Record drafts; one that cannot be fails alone, found by halving.
 
         That is one with data that the database's rules refuse, or of a job whose row in the view was spoiled.
+        Should Postgres go away meanwhile, those that are recorded stay so.
         """
         try:
-            return await self._transact(drafts)
+            return [*await self._transact(drafts)]
+        except errors.Unavailable as error:
+            return [error] * len(drafts)
         except (engine.DataRefused, msgspec.MsgspecError) as error:
             if len(drafts) > 1:
                 middle = len(drafts) // 2
@@ -282,6 +285,17 @@ class Appender:
         if self._connection is not None:
             self._connection.terminate()
             self._connection = None
+
+
+def _answer(waiting: fairqueue.Waiting, results: Sequence[_Result]) -> None:
+    """Tell the caller; one whose request is in by half sends it again, and hears of duplicates."""
+    outcomes: list[batch.Outcome] = []
+    for result in results:
+        if isinstance(result, errors.Unavailable):
+            waiting.fail(result)
+            return
+        outcomes.append(result)
+    waiting.succeed(outcomes)
 
 
 def _first_answer(before: batch.Outcome, after: batch.Outcome) -> batch.Outcome:
