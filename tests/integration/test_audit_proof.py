@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Iterator
 from typing import NamedTuple
 
 import asyncpg
@@ -10,6 +11,7 @@ import pytest
 
 from tests.integration import test_verify
 from tests.support import auditing, events, ledgers
+from tests.support import postgres as support
 
 SPOILED = 4
 """The position whose row is spoiled; rows come before and after it, of its job too."""
@@ -65,8 +67,7 @@ async def verified(connection: auditing.Connection, arguments: str = "") -> Verd
     return Verdict(*row)
 
 
-@pytest.fixture
-async def log(database: str, connection: auditing.Connection) -> auditing.Connection:
+async def fill(database: str) -> None:
     """Nine events of three jobs, none of them simple."""
     async with ledgers.running(database) as ledger:
         await ledger.receipts(events.submission("job-2", job_name="训练-𠮷-\u2028-🚀", hccl_json=""))
@@ -93,7 +94,22 @@ async def log(database: str, connection: auditing.Connection) -> auditing.Connec
             events.deletion("nobody"),
             events.submission("job-2", namespace="fourth"),
         )
-    return connection
+
+
+@pytest.fixture(scope="module")
+def filled(postgres: support.Postgres) -> Iterator[str]:
+    with postgres.shared(fill) as dsn:
+        yield dsn
+
+
+@pytest.fixture
+async def log(filled: str) -> AsyncIterator[auditing.Connection]:
+    """A connection to those events, in a transaction that takes back what a test does to them."""
+    connection = await asyncpg.connect(filled)
+    await connection.execute("begin")
+    yield connection
+    await connection.execute("rollback")
+    await connection.close()
 
 
 async def test_a_sound_log_is_found_whole_by_each(log: auditing.Connection) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import asyncpg
@@ -28,12 +29,17 @@ async def in_role(dsn: str, role: str) -> Connection:
     return connection
 
 
-@pytest.fixture
-async def recorded(database: str) -> str:
-    """The DSN of a database with two events."""
+async def fill(database: str) -> None:
+    """Two events."""
     async with ledgers.running(database) as ledger:
         await ledger.receipts(events.submission("job-1"), events.submission("job-2"))
-    return database
+
+
+@pytest.fixture(scope="module")
+def recorded(postgres: Postgres) -> Iterator[str]:
+    """The DSN of a database with two events; whoever uses it cannot change it, or only reads."""
+    with postgres.shared(fill) as dsn:
+        yield dsn
 
 
 @pytest.mark.parametrize("role", roles.ROLES)
@@ -60,6 +66,7 @@ async def recorded(database: str) -> str:
 )
 async def test_neither_role_can(recorded: str, role: str, statement: str) -> None:
     connection = await in_role(recorded, role)
+    await connection.execute("begin")
 
     with pytest.raises(asyncpg.InsufficientPrivilegeError):
         await connection.execute(statement)
@@ -81,6 +88,7 @@ async def test_neither_role_can(recorded: str, role: str, statement: str) -> Non
 )
 async def test_an_auditor_cannot(recorded: str, statement: str) -> None:
     connection = await in_role(recorded, roles.AUDITOR)
+    await connection.execute("begin")
 
     with pytest.raises(asyncpg.InsufficientPrivilegeError):
         await connection.execute(statement)

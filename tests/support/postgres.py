@@ -11,7 +11,7 @@ import os
 import secrets
 import tempfile
 import threading
-from collections.abc import AsyncGenerator, Coroutine, Generator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -59,6 +59,16 @@ class Postgres:
                 self._drops.append(dropping)
             else:
                 await asyncio.wrap_future(dropping)
+
+    @contextmanager
+    def shared(self, fill: Callable[[str], Coroutine[object, object, None]]) -> Generator[str]:
+        """A database, as a DSN, that is filled once for tests that leave it as they found it."""
+        name = self._threads.submit(self._make, TEMPLATE, "").result()
+        try:
+            in_own_loop(fill(self.dsn(name)))
+            yield self.dsn(name)
+        finally:
+            self._threads.submit(self._drop, name).result()
 
     def _make(self, template: str, options: str) -> str:
         name = f"test_{secrets.token_hex(6)}"
