@@ -65,7 +65,7 @@ async def resume(service: harness.Service, events: int) -> float:
     uuid = await connection.fetchval("select uuid from job_events where position = $1", events // 2)
     await connection.close()
     asked = harness.client_info(selection.StartFrom.SNAPSHOT, lastSeenUuid=str(uuid))
-    reading = await harness.Reading.started("grpc", service.grpc_port, readers=1, messages=1, asked=asked)
+    reading = await harness.Reading.started("grpc", service.grpc_port, asked, readers=1, messages=1)
     return await reading.seconds()
 
 

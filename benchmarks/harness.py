@@ -47,6 +47,11 @@ class Service:
     """Of the server whose children are its sessions."""
 
     @property
+    def http_port(self) -> str:
+        """Its port alone."""
+        return self.http.rpartition(":")[2]
+
+    @property
     def grpc_port(self) -> str:
         """Its port alone."""
         return self.grpc.rpartition(":")[2]
@@ -117,9 +122,9 @@ class Reading:
         self._process = process
 
     @classmethod
-    async def started(cls, kind: str, port: int | str, *, readers: int, messages: int, asked: str) -> Reading:
-        """Once every stream was answered; ``asked`` as reader.py's last argument."""
-        arguments = (kind, str(port), str(readers), str(messages), asked)
+    async def started(cls, kind: str, port: int | str, *asked: str, readers: int, messages: int) -> Reading:
+        """Once every stream was answered; ``asked`` as reader.py's last arguments."""
+        arguments = (kind, str(port), str(readers), str(messages), *asked)
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, str(Path(__file__).with_name("reader.py")), *arguments),
             stdout=asyncio.subprocess.PIPE,
@@ -214,8 +219,11 @@ def processor_seconds(pid: int) -> float:
 
 def children_seconds(pid: int) -> float:
     """Processor time that a process's children have used, those that live."""
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return sum(processor_seconds(int(child)) for child in children)
+    total = 0.0
+    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it ended meanwhile
+            total += processor_seconds(int(child))
+    return total
 
 
 def percentile(values: Sequence[float], percent: int) -> float:

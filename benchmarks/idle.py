@@ -19,7 +19,7 @@ async def measure(subscribers: int) -> list[harness.Row]:
         await harness.fill(service.grpc, 1, jobs=1)
         before = harness.resident_bytes(service.pid)
         reading = await harness.Reading.started(
-            "grpc", service.grpc_port, readers=subscribers, messages=1, asked=LATEST
+            "grpc", service.grpc_port, LATEST, readers=subscribers, messages=1
         )
         each = (harness.resident_bytes(service.pid) - before) / subscribers
         began = time.perf_counter()

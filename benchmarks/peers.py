@@ -1,10 +1,11 @@
-"""What others do on the same machine: NATS JetStream's file replay, and grpc.aio with encoded messages."""
+"""What others do on the same machine: JetStream's replay from its file, grpc.aio and grpclib one by one."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import importlib
+import logging
 import multiprocessing
 import shutil
 import socket
@@ -15,7 +16,11 @@ from typing import Any
 
 import channels
 import grpc.aio
+import grpclib.server
 import reader
+from grpclib import const
+
+from jobledger.rpc import internals
 
 # The extra `bench` brings it; types are checked without.
 nats: Any = importlib.import_module("nats")
@@ -63,10 +68,14 @@ async def _listens(port: int) -> None:
 
 
 @contextlib.asynccontextmanager
-async def grpc_aio(events: Sequence[bytes]) -> AsyncGenerator[int]:
-    """The port of a grpc.aio server that sends the events to whoever calls, in a process of its own."""
+async def sending(library: str, events: Sequence[bytes]) -> AsyncGenerator[int]:
+    """The port of a server that sends the events one by one to whoever calls, in a process of its own.
+
+    Its library is grpc.aio or grpclib.
+    """
     told: multiprocessing.Queue[int] = multiprocessing.get_context("spawn").Queue()
-    process = multiprocessing.get_context("spawn").Process(target=_serve, args=(events, told), daemon=True)
+    serve = {"grpc.aio": _serve_grpc_aio, "grpclib": _serve_grpclib}[library]
+    process = multiprocessing.get_context("spawn").Process(target=serve, args=(events, told), daemon=True)
     process.start()
     try:
         yield await asyncio.to_thread(told.get)
@@ -75,7 +84,7 @@ async def grpc_aio(events: Sequence[bytes]) -> AsyncGenerator[int]:
         process.join()
 
 
-def _serve(events: Sequence[bytes], told: multiprocessing.Queue[int]) -> None:
+def _serve_grpc_aio(events: Sequence[bytes], told: multiprocessing.Queue[int]) -> None:
     async def replay(_request: bytes, _context: Any) -> AsyncIterator[bytes]:
         for event in events:
             yield event
@@ -87,5 +96,28 @@ def _serve(events: Sequence[bytes], told: multiprocessing.Queue[int]) -> None:
         told.put(server.add_insecure_port("127.0.0.1:0"))
         await server.start()
         await server.wait_for_termination()
+
+    asyncio.run(run())
+
+
+def _serve_grpclib(events: Sequence[bytes], told: multiprocessing.Queue[int]) -> None:
+    async def replay(stream: Any) -> None:
+        await stream.recv_message()
+        for event in events:
+            await stream.send_message(event)
+
+    class Replay:
+        def __mapping__(self) -> dict[str, const.Handler]:
+            return {reader.METHOD: const.Handler(replay, const.Cardinality.UNARY_STREAM, bytes, bytes)}
+
+    # Readers leave when they have enough, which asyncio calls an exception.
+    logging.disable()
+
+    async def run() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as sock:
+            server = grpclib.server.Server([Replay()], codec=internals.BytesCodec())
+            await server.start(sock=sock)
+            told.put(sock.getsockname()[1])
+            await server.wait_closed()
 
     asyncio.run(run())

@@ -1,6 +1,6 @@
 """Reads streams for less than any server spends on them: counts a mark in what arrives, decodes nothing.
 
-    python benchmarks/reader.py grpc PORT READERS MESSAGES REQUEST      the request's message, in hexadecimal
+    python benchmarks/reader.py grpc PORT READERS MESSAGES REQUEST [METHOD]     its message, in hexadecimal
     python benchmarks/reader.py nats PORT READERS MESSAGES INBOX
 
 One process, plain sockets. Writes ``open`` once every reader's stream was answered, then, when all have their
@@ -23,6 +23,7 @@ MARK = b'"server_count"'
 METHOD = "/job.Job/SubscribeJobSummarySignal"
 WINDOW = (1 << 31) - 1
 DATA, HEADERS, SETTINGS, PING = 0, 1, 4, 6
+END_STREAM = 1
 
 
 def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
@@ -69,7 +70,10 @@ class Stream:
         self.socket = socket.create_connection(("127.0.0.1", port))
         self.socket.sendall(request)
         self.messages = 0
-        self.open = False
+        self.open = self.ended = False
+        self.headers = b""
+        """The last that came, as encoded."""
+
         self._tail = b""
 
     def take(self, data: bytes) -> None:
@@ -108,7 +112,8 @@ class GrpcStream(Stream):
             if kind == DATA:
                 payloads.append(data[place + 9 : ends])
             elif kind == HEADERS:
-                self.open = True
+                self.open, self.ended = True, bool(flags & END_STREAM)
+                self.headers = data[place + 9 : ends]
             elif kind in {SETTINGS, PING} and not flags & 1:
                 answer = b"" if kind == SETTINGS else data[place + 9 : ends]
                 self.socket.sendall(frame(kind, 1, 0, answer))
@@ -117,15 +122,19 @@ class GrpcStream(Stream):
         self.take(b"".join(payloads))
 
 
-def main(kind: str, port: int, readers: int, messages: int, asked: str) -> None:
+def main(kind: str, *arguments: str) -> None:
     """Read, and tell."""
+    port, readers, messages = map(int, arguments[:3])
+    asked = arguments[3:]
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     began = time.perf_counter()
     if kind == "grpc":
-        streams = [GrpcStream(port, grpc_request(bytes.fromhex(asked))) for _ in range(readers)]
+        streams = [
+            GrpcStream(port, grpc_request(bytes.fromhex(asked[0]), *asked[1:])) for _ in range(readers)
+        ]
     else:
-        streams = [Stream(port, nats_request(f"{asked}.{nth}")) for nth in range(readers)]
+        streams = [Stream(port, nats_request(f"{asked[0]}.{nth}")) for nth in range(readers)]
     with selectors.DefaultSelector() as selector:
         for stream in streams:
             selector.register(stream.socket, selectors.EVENT_READ, stream)
@@ -140,6 +149,8 @@ def main(kind: str, port: int, readers: int, messages: int, asked: str) -> None:
                         print("open", flush=True)
                 if stream.messages >= messages:
                     waiting.discard(stream)
+                elif stream.ended:
+                    raise SystemExit(f"a stream ended after {stream.messages} messages: {stream.headers!r}")
     print(time.perf_counter() - began, flush=True)
 
 
@@ -159,4 +170,4 @@ def nats_request(inbox: str) -> bytes:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]), sys.argv[5])
+    main(*sys.argv[1:])

@@ -12,18 +12,15 @@ import asyncio
 import contextlib
 import itertools
 import json
-import multiprocessing
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from dataclasses import dataclass
 from typing import Final
 
 import aiohttp
 import asyncpg
+import calling
 import harness
-from aiohttp import web
 
-CONNECTIONS: Final = 64
 ROUNDS: Final = 3
 LIST_CONNECTIONS: Final = 2
 PAGE: Final = 100
@@ -60,95 +57,6 @@ async def fill(dsn: str, jobs: int) -> None:
     await connection.close()
 
 
-def serve_hello(port: multiprocessing.Queue[int]) -> None:
-    """The hello of aiohttp's own documentation, in a process of its own as the service is."""
-
-    async def hello(_: web.Request) -> web.Response:
-        return web.Response(text="hello")
-
-    async def run() -> None:
-        application = web.Application()
-        application.router.add_get("/", hello)
-        runner = web.AppRunner(application)
-        await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        port.put(runner.addresses[0][1])
-        await asyncio.Event().wait()
-
-    asyncio.run(run())
-
-
-class Caller(asyncio.Protocol):
-    """Sends a request as soon as the last one is answered, on one connection; cheaper than any server."""
-
-    def __init__(self, request: Callable[[int], bytes], number: int, ends: float) -> None:
-        self._request = request
-        self._number = number
-        self._ends = ends
-        self._missing = 0
-        self._transport: asyncio.Transport | None = None
-        self.answers = 0
-        self.closed = asyncio.get_running_loop().create_future()
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Send the first."""
-        assert isinstance(transport, asyncio.Transport)  # noqa: S101 - TCP has no other
-        self._transport = transport
-        transport.write(self._request(self._number))
-
-    def data_received(self, data: bytes) -> None:
-        """Count an answer that is whole, and send the next request; heads come in one piece here."""
-        assert self._transport is not None  # noqa: S101 - it is connected
-        if self._missing:
-            self._missing -= len(data)
-        else:
-            head, _, body = data.partition(b"\r\n\r\n")
-            _, _, length = head.partition(b"Content-Length: ")
-            self._missing = int(length.partition(b"\r\n")[0] or 0) - len(body)
-        if self._missing:
-            return
-        self.answers += 1
-        if time.perf_counter() < self._ends:
-            self._transport.write(self._request(self._number + self.answers * CONNECTIONS))
-        else:
-            self._transport.close()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """The end."""
-        self.closed.set_result(exc)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rate:
-    """What a server did, and what that took."""
-
-    each_second: float
-    server_microseconds: float
-    """Of its processor time, an answer."""
-
-    postgres_microseconds: float
-
-
-async def rate(port: int, pid: int, postgres: int, request: Callable[[int], bytes], seconds: float) -> Rate:
-    """Ask a server over keep-alive connections."""
-    ends = time.perf_counter() + seconds
-    before = harness.processor_seconds(pid), harness.children_seconds(postgres)
-    callers = [Caller(request, number, ends) for number in range(CONNECTIONS)]
-    loop = asyncio.get_running_loop()
-    for caller in callers:
-        await loop.create_connection(lambda caller=caller: caller, "127.0.0.1", port)
-    for caller in callers:
-        if error := await caller.closed:
-            raise error
-    answers = sum(caller.answers for caller in callers)
-    return Rate(
-        each_second=answers / seconds,
-        server_microseconds=(harness.processor_seconds(pid) - before[0]) / answers * 1e6,
-        postgres_microseconds=(harness.children_seconds(postgres) - before[1]) / answers * 1e6,
-    )
-
-
 async def latencies(ask: Callable[[int], Awaitable[None]], seconds: float) -> list[float]:
     """Milliseconds of requests on a few connections."""
     taken: list[float] = []
@@ -166,44 +74,34 @@ async def latencies(ask: Callable[[int], Awaitable[None]], seconds: float) -> li
     return taken
 
 
-def get(target: str, headers: str = "") -> bytes:
-    """A request as bytes."""
-    return f"GET {target} HTTP/1.1\r\nHost: x\r\n{headers}\r\n".encode()
-
-
-async def by_id(service: harness.Service, jobs: int, seconds: float) -> AsyncGenerator[dict[str, Rate]]:
+async def by_id(
+    service: harness.Service, jobs: int, seconds: float
+) -> AsyncGenerator[dict[str, calling.Rate]]:
     """A job by id, 304, and hello, in turns; hello is the first."""
-    port: multiprocessing.Queue[int] = multiprocessing.Queue()
-    process = multiprocessing.Process(target=serve_hello, args=(port,), daemon=True)
-    process.start()
-    hello = await asyncio.to_thread(port.get)
-    http = int(service.http.rpartition(":")[2])
 
     def target(nth: int) -> str:
         return f"/v4/cwai/job/job-{1 + nth * 7919 % jobs:08}?regionID={REGION}"
 
-    etag = ""
     async with (
         aiohttp.ClientSession() as session,
-        session.get(f"http://127.0.0.1:{http}{target(0)}") as answer,
+        session.get(f"http://{service.http}{target(0)}") as answer,
     ):
         etag = answer.headers["ETag"]
     asked: dict[str, Callable[[int], bytes]] = {
-        "job by id, another each time": lambda nth: get(target(nth)),
-        "job by id, of 1,000": lambda nth: get(target(nth % 1000)),
-        "304": lambda _: get(target(0), f"If-None-Match: {etag}\r\n"),
+        "job by id, another each time": lambda nth: calling.get(target(nth)),
+        "job by id, of 1,000": lambda nth: calling.get(target(nth % 1000)),
+        "304": lambda _: calling.get(target(0), f"If-None-Match: {etag}\r\n"),
     }
-    for _ in range(ROUNDS):
-        assert process.pid is not None  # noqa: S101 - it runs
-        plain = await rate(hello, process.pid, service.postgres_pid, lambda _: get("/"), seconds)
-        rows = {"aiohttp's hello": plain}
-        for name, request in asked.items():
-            rows[name] = await rate(http, service.pid, service.postgres_pid, request, seconds)
-        yield rows
-    process.kill()
+    async with calling.hello() as hello:
+        for _ in range(ROUNDS):
+            plain = await calling.rate(hello, lambda _: calling.get("/"), seconds)
+            rows = {"aiohttp's hello": plain}
+            for name, request in asked.items():
+                rows[name] = await calling.rate(calling.Asked.http(service), request, seconds)
+            yield rows
 
 
-def show(rows: dict[str, Rate]) -> None:
+def show(rows: dict[str, calling.Rate]) -> None:
     """One round, with what the processor did."""
     plain = next(iter(rows.values()))
     for name, each in rows.items():
@@ -217,7 +115,7 @@ def show(rows: dict[str, Rate]) -> None:
 
 async def measure(jobs: int, seconds: float = 5.0) -> list[harness.Row]:
     """The last round of a job by id."""
-    rows: dict[str, Rate] = {}
+    rows: dict[str, calling.Rate] = {}
     async with harness.serving() as service:
         await fill(service.postgres, jobs)
         async for found in by_id(service, jobs, seconds):
@@ -225,7 +123,7 @@ async def measure(jobs: int, seconds: float = 5.0) -> list[harness.Row]:
     plain = next(iter(rows.values())).each_second
     return [
         harness.Row(
-            what=f"{name}, {CONNECTIONS} connections, {jobs:,} jobs",
+            what=f"{name}, {calling.CONNECTIONS} connections, {jobs:,} jobs",
             value=each.each_second,
             unit="/s",
             ratio=each.each_second / plain,
