@@ -107,7 +107,7 @@ class Page:
     asks for them.
     """
 
-    __slots__ = ("_frames", "_positions", "entries", "size_bytes")
+    __slots__ = ("_frames", "_positions", "entries", "lists", "size_bytes")
 
     def __init__(self, entries: Sequence[Entry], frames: Sequence[bytes]) -> None:
         self.entries = entries
@@ -115,6 +115,9 @@ class Page:
         self._frames: dict[Kind, _Frames] = {Kind.SIGNAL: _Frames(frames)}
         self.size_bytes = sum(map(len, frames)) + ENTRY_OVERHEAD_BYTES * len(entries)
         """About what it costs in memory."""
+
+        self.lists: Sequence[Chunk] | None = None
+        """A snapshot's page as the lists that all its readers get, once somebody asked for them."""
 
     @classmethod
     def of(cls, rows: Sequence[eventlog.Stored]) -> Page:

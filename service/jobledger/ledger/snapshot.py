@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from functools import partial
 from typing import Final
 
@@ -110,8 +110,14 @@ class Snapshots:
         return Shared(found, self._pool, self._cache)
 
 
-def lists(shown: page.Page, taken: Shared, *, limit_bytes: int) -> Iterator[page.Chunk]:
-    """A page of a snapshot as JobSummarySignalLists under a size, each a chunk of its own."""
+def lists(shown: page.Page, taken: Shared, *, limit_bytes: int) -> Sequence[page.Chunk]:
+    """A page of a snapshot as JobSummarySignalLists under a size, a chunk each; made once for all."""
+    if shown.lists is None:
+        shown.lists = tuple(_lists(shown, taken, limit_bytes=limit_bytes))
+    return shown.lists
+
+
+def _lists(shown: page.Page, taken: Shared, *, limit_bytes: int) -> Iterator[page.Chunk]:
     report_time_ms, total = taken.taken_at_ms, taken.jobs
     room = limit_bytes - len(delivery.list_of([], report_time_ms=report_time_ms, jobs=total))
     messages: list[bytes] = []

@@ -23,7 +23,7 @@ from grpclib.reflection.service import ServerReflection
 from h2.errors import ErrorCodes
 
 from jobledger import errors, logs, ports
-from jobledger.rpc import connection, internals, methods, streaming
+from jobledger.rpc import connection, internals, methods, streaming, turns
 
 logger = logging.getLogger(__name__)
 
@@ -72,6 +72,7 @@ class ServiceServer:
         self._codec = internals.BytesCodec()
         self._events = internals.no_events()
         self._whole_chunks = False
+        self._sending = turns.Turns()
         self._closing = False
         self._calls: set[streaming.Call] = set()
         self._idle = asyncio.Event()
@@ -205,6 +206,7 @@ class ServiceServer:
                 request_limit_bytes=self._request_limit_bytes,
                 send_timeout_seconds=self._send_timeout_seconds,
                 whole_chunks=self._whole_chunks,
+                sending=self._sending,
             )
             self._calls.add(call)
             self._idle.clear()

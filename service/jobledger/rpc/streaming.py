@@ -30,7 +30,7 @@ from grpclib import const, server
 from multidict import MultiDict
 
 from jobledger import errors
-from jobledger.rpc import internals
+from jobledger.rpc import internals, turns
 
 logger = logging.getLogger(__name__)
 
@@ -40,6 +40,9 @@ PREFIX: Final = struct.Struct(">BI")
 PATIENCE_SECONDS: Final = 0.5
 """How long an end waits for a chunk that is being written: half a message before the trailers would look
 to the client like a broken server."""
+
+PIECE_BYTES: Final = 64 * 1024
+"""Of a longer chunk as much is written in one go: 4 MiB would hold up everybody for 10 ms."""
 
 TRAILERS_SECONDS: Final = 5.0
 """How long the trailers may wait for a connection that accepts no bytes; then the call is reset."""
@@ -77,6 +80,7 @@ class Call:
         request_limit_bytes: int,
         send_timeout_seconds: float,
         whole_chunks: bool,
+        sending: turns.Turns,
     ) -> None:
         self.method = method
         """Its path, such as ``/job.Job/Register``."""
@@ -89,6 +93,7 @@ class Call:
         self._request_limit_bytes = request_limit_bytes
         self._send_timeout_seconds = send_timeout_seconds
         self._whole_chunks = whole_chunks
+        self._sending = sending
         self._opened = False
         # Only a server stream may be interrupted anywhere. A request that was read is answered first.
         self._follows = cardinality is const.Cardinality.UNARY_STREAM
@@ -200,7 +205,7 @@ class Call:
         if not self._opened:
             await self.send_initial_metadata()
         if self._whole_chunks:
-            await self._write(lambda: self._http2.send_data(framed), resume_uuid)
+            await self._write(lambda: self._send_in_pieces(framed), resume_uuid)
         else:
             await self._write(lambda: self._send_one_by_one(framed), resume_uuid)
 
@@ -275,6 +280,7 @@ class Call:
 
     async def _write(self, write: Callable[[], Awaitable[None]], resume_uuid: str) -> None:
         if self._follows:
+            await self._sending.take()
             self._end_if_asked()
         self._opened = True
         self._interruptible = False
@@ -291,6 +297,12 @@ class Call:
             self._end_if_asked()
         # grpclib's send does not yield while the window is open: a replay would stall every other call.
         await asyncio.sleep(0)
+
+    async def _send_in_pieces(self, framed: bytes) -> None:
+        for at in range(0, len(framed) or 1, PIECE_BYTES):
+            if at:
+                await self._sending.take()
+            await self._http2.send_data(framed[at : at + PIECE_BYTES])
 
     async def _send_one_by_one(self, framed: bytes) -> None:
         for message in messages_of(framed):
