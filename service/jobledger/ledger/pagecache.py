@@ -76,7 +76,7 @@ class PageCache:
         reading = self._reading.get(key)
         if reading is None:
             reading = self._reading[key] = asyncio.create_task(self._read(key, read))
-            reading.add_done_callback(_retrieved)
+            reading.add_done_callback(retrieved)
         return await asyncio.shield(reading)
 
     async def _read(
@@ -108,7 +108,7 @@ class PageCache:
         return page.Page.of(rows)
 
 
-def _retrieved(task: asyncio.Task[page.Page | None]) -> None:
+def retrieved(task: asyncio.Task[object]) -> None:
     """Mark an error as seen: whoever waited got it, and if all of them were cancelled nobody needs it."""
     if not task.cancelled():
         task.exception()
