@@ -156,6 +156,25 @@ async def test_a_name_that_the_terminal_cannot_show_ends_nothing(service: app.Se
     assert "\\u8bad\\u7ec3" in shown.out, shown.err
 
 
+@pytest.mark.parametrize("closed", [">&-", ">&- 2>&-", "<&- >&- 2>&-"])
+async def test_a_subscriber_whose_output_is_closed_follows_until_it_is_told_to_end(
+    service: app.Service, closed: str
+) -> None:
+    await services.publish(service, made.submission())
+    shell = ("sh", "-c", f'exec "$@" {closed}', "sh")
+    process = await start(service, "subscribe", prefix=shell)
+
+    async def follows() -> None:
+        assert service.rpc.open_calls == 1
+
+    await polling.eventually(follows, 60)
+    process.send_signal(signal.SIGTERM)
+    _, err = await process.communicate()
+
+    assert process.returncode == 128 + signal.SIGTERM
+    assert "Traceback" not in err.decode()
+
+
 async def test_a_uuid_that_the_log_does_not_hold_ends_with_what_to_do(service: app.Service) -> None:
     result = await call(service, "subscribe", "--after", LAST)
 
