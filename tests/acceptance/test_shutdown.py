@@ -106,7 +106,7 @@ async def test_process_that_was_stopped_for_seconds_goes_on_where_it_was(
         await polling.eventually(lambda: gave_up(traffic), 20)
         process.kill(signal.SIGCONT)
 
-        await traffic.wait_until_back(within_seconds=10)
+        await traffic.wait_until_back(within_seconds=60)
 
 
 async def append(process: services.Process, submission: event.Submission) -> event.Receipt:

@@ -69,7 +69,7 @@ async def test_worker_that_ends_is_replaced_and_its_clients_resume_without_loss(
         for pid, number in zip(working.pids(process), (signal.SIGKILL, signal.SIGTERM), strict=True):
             os.kill(pid, number)
             await polling.eventually(lambda pid=pid: replaced(process, pid), 30)
-            await traffic.wait_until_back(within_seconds=30)
+            await traffic.wait_until_back(within_seconds=60)
 
     # Each follower was a client of the one or the other.
     assert all(follower.ends for follower in traffic.followers)

@@ -96,7 +96,7 @@ async def test_postgres_dies_with_a_killed_parent_and_keeps_what_was_committed(
     with embedding.host(data_dir, ordinary=ordinary) as first:
         await execute(first.dsn, "CREATE TABLE kept AS SELECT 1 AS x")
         first.kill()
-        await polling.eventually(lambda: gone(first.postgres_pid), within_seconds=5)
+        await polling.eventually(lambda: gone(first.postgres_pid), within_seconds=30)
 
     with embedding.host(data_dir, ordinary=ordinary) as second:
         assert await fetch(second.dsn, "SELECT x FROM kept") == 1
@@ -228,7 +228,7 @@ async def test_a_killed_postgres_is_started_again_with_what_was_committed(server
         except (OSError, asyncpg.PostgresError) as error:
             raise AssertionError from error
 
-    await polling.eventually(is_back, within_seconds=15)
+    await polling.eventually(is_back, within_seconds=60)
     idle.terminate()
 
 

@@ -186,7 +186,7 @@ async def test_stalled_reader_does_not_hold_up_the_shutdown_and_finds_its_status
         await asyncio.sleep(0.2)  # until the window is shut
         started = time.monotonic()
         stopping = asyncio.create_task(running.shutdown(grace_seconds=5))
-        await transport.becomes_true(lambda: running.open_calls == 0, within_seconds=1)
+        await transport.becomes_true(lambda: running.open_calls == 0, within_seconds=30)
         code, details, _ = await status_of(call)
         await stopping
         assert (code, details) == (grpc.StatusCode.UNAVAILABLE, "shutting down")

@@ -22,7 +22,7 @@ async def eventually(assertion: Callable[[], Awaitable[T]], within_seconds: floa
 async def eventually(assertion: Callable[[], T], within_seconds: float = ...) -> T: ...
 
 
-async def eventually(assertion: Callable[[], object], within_seconds: float = 10.0) -> object:
+async def eventually(assertion: Callable[[], object], within_seconds: float = 60.0) -> object:
     """What the assertion returns once it no longer raises AssertionError; its last error after that time.
 
     The assertion may be a plain function or a coroutine function.
