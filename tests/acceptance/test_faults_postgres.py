@@ -19,7 +19,7 @@ import pytest
 from tests.support import clusterd, clusters, load, polling, services
 
 BACK_SECONDS = 60.0
-"""Within this time of a fault's end everything works again, by itself; on a machine with nothing else to do, 10 s."""
+"""Within this time of a fault's end everything works again, by itself; on an idle machine, within 10 s."""
 
 
 @pytest.fixture
