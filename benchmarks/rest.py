@@ -1,4 +1,4 @@
-"""REST: a job by id against aiohttp's hello, 304, and pages of a list of many jobs.
+"""REST: a job by id against aiohttp's hello, 304, and lists of many jobs.
 
     python benchmarks/rest.py [--jobs 1000000] [--seconds 5]
 
@@ -10,21 +10,18 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import itertools
-import json
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Callable
 from typing import Final
 
 import aiohttp
 import asyncpg
 import calling
 import harness
+import lists
 
 ROUNDS: Final = 3
-LIST_CONNECTIONS: Final = 2
-PAGE: Final = 100
-REGION: Final = "r"
+REGION: Final = lists.REGION
 
 EVENTS = """
     insert into job_events
@@ -55,23 +52,6 @@ async def fill(dsn: str, jobs: int) -> None:
     for statement, arguments in ((EVENTS, (jobs,)), (JOBS, ()), ("vacuum analyze", ())):
         await connection.execute(statement, *arguments)
     await connection.close()
-
-
-async def latencies(ask: Callable[[int], Awaitable[None]], seconds: float) -> list[float]:
-    """Milliseconds of requests on a few connections."""
-    taken: list[float] = []
-    ends = time.perf_counter() + seconds
-
-    async def run(number: int) -> None:
-        for nth in itertools.count(number, LIST_CONNECTIONS):
-            began = time.perf_counter()
-            if began > ends:
-                return
-            await ask(nth)
-            taken.append((time.perf_counter() - began) * 1000)
-
-    await asyncio.gather(*map(run, range(LIST_CONNECTIONS)))
-    return taken
 
 
 async def by_id(
@@ -132,66 +112,6 @@ async def measure(jobs: int, seconds: float = 5.0) -> list[harness.Row]:
     ]
 
 
-async def lists(http: int, jobs: int, seconds: float) -> None:
-    """Pages of a list."""
-    async with aiohttp.ClientSession() as session:
-
-        async def search(**asked: object) -> dict[str, object]:
-            body = {"regionID": REGION, "pageSize": PAGE, **asked}
-            url = f"http://127.0.0.1:{http}/v4/cwai/job/list"
-            async with session.post(url, json=body) as answer:
-                found = json.loads(await answer.read())
-            if "returnObj" not in found:
-                return {"message": found["message"]}
-            return found["returnObj"]
-
-        lists: list[dict[str, object]] = [
-            {"sort": "created"},
-            {"sort": "finished"},
-            {"sort": "changed"},
-            {"sort": "name", "isDesc": False},
-            {"status": "Running"},
-            {"namespace": "ns-7"},
-            {"userID": "user-7"},
-            {"accountID": "account-7"},
-            {"queueID": "q-7"},
-            {"includeDeleted": True},
-            {"name": "train-77"},
-            {"trainFrame": "none"},
-        ]
-        for asked in lists:
-            began = time.perf_counter()
-            first = await search(**asked)
-            counted = (time.perf_counter() - began) * 1000
-            if "message" in first:
-                print(f"| {asked} | {counted:.0f} ms: {first['message']} | | |")
-                continue
-
-            async def page(_: int, asked: dict[str, object] = asked) -> None:
-                await search(**asked)
-
-            taken = await latencies(page, seconds)
-            print(
-                f"| {asked} | {counted:.0f} ms | {harness.percentile(taken, 50):.1f} ms |"
-                f" {harness.percentile(taken, 99):.1f} ms |"
-            )
-        for at in (jobs - 1000, jobs // 2):
-            began = time.perf_counter()
-            await search(asOf=str(at))
-            print(f"| list as of {at} | {(time.perf_counter() - began) * 1000:.0f} ms | | |")
-        url = f"http://127.0.0.1:{http}/v4/cwai/job/job-00000007?regionID={REGION}&asOf={jobs // 2}"
-
-        async def past(_: int) -> None:
-            async with session.get(url) as answer:
-                await answer.read()
-
-        taken = await latencies(past, seconds)
-        print(
-            f"| job as of {jobs // 2} | | {harness.percentile(taken, 50):.1f} ms |"
-            f" {harness.percentile(taken, 99):.1f} ms |"
-        )
-
-
 async def main() -> None:
     """Measure all of it."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -204,13 +124,13 @@ async def main() -> None:
         began = time.perf_counter()
         await fill(service.postgres, given.jobs)
         print(f"{given.jobs} jobs made in {time.perf_counter() - began:.0f} s\n")
-        http = int(service.http.rpartition(":")[2])
         print("| at 64 connections | rate | of hello | processor time: server + Postgres | of hello |")
         print("|---|---|---|---|---|")
         async for rows in by_id(service, given.jobs, given.seconds):
             show(rows)
         print("\n| list, 2 connections | first, counted | page p50 | p99 |\n|---|---|---|---|")
-        await lists(http, given.jobs, given.seconds)
+        await lists.present(service.http_port, given.seconds)
+        await lists.past(service.http_port, given.jobs, given.seconds)
 
 
 if __name__ == "__main__":

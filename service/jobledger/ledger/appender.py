@@ -22,7 +22,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from jobledger import errors
-from jobledger.ledger import admission, batch, fairqueue
+from jobledger.ledger import admission, batch, beside, fairqueue
 from jobledger.model import completion, event
 from jobledger.model.principal import Principal
 from jobledger.store import engine, eventlog
@@ -32,10 +32,6 @@ BATCH_EVENTS: Final = 1_024
 
 BATCH_BYTES: Final = 8 * 1024 * 1024
 """Bytes a transaction, for large rank tables; a single larger request still goes as one."""
-
-INLINE_CHARACTERS: Final = 64 * 1024
-"""Descriptions up to which a request is checked on the loop; masking a large one takes up to a second, and
-others must not wait for it."""
 
 RESOLVE_SECONDS: Final = 20.0
 """How long to find out what became of a COMMIT whose answer was lost."""
@@ -119,9 +115,9 @@ class Appender:
         self, submissions: Sequence[event.Submission | errors.EventError], principal: Principal
     ) -> list[completion.Draft | errors.EventError]:
         described = sum(len(each.detail or "") for each in submissions if isinstance(each, event.Submission))
-        if described <= INLINE_CHARACTERS:
-            return [self._admit(each, principal) for each in submissions]
-        return await asyncio.to_thread(lambda: [self._admit(each, principal) for each in submissions])
+        return await beside.the_loop(
+            lambda: [self._admit(each, principal) for each in submissions], described
+        )
 
     def _admit(
         self, submission: event.Submission | errors.EventError, principal: Principal

@@ -6,14 +6,16 @@ import asyncio
 import contextlib
 import logging
 import re
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from datetime import UTC
-from typing import Final
+from functools import partial
+from typing import Final, TypeVar
 from uuid import UUID
 
 import msgspec
 
 from jobledger import errors
+from jobledger.ledger import beside
 from jobledger.model import detail, event, job, moment
 from jobledger.store import engine, eventlog, history
 from jobledger.wire import signals
@@ -22,6 +24,8 @@ FOLDED_TOGETHER: Final = 200
 """Jobs that are folded between two looks at what else there is to do: a few milliseconds."""
 
 _POSITION: Final = re.compile(r"[0-9]{1,19}", re.ASCII)
+
+T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
@@ -87,11 +91,15 @@ async def states(
         some = job_ids[start : start + FOLDED_TOGETHER]
         async with contextlib.aclosing(history.lives(connection, some, at)) as rows:
             async for row in rows:
-                folded = _evolved(found.get(row.job_id), row)
+                folded = await _beside(partial(_evolved, found.get(row.job_id), row), row)
                 if folded is not None:
                     found[row.job_id] = folded
         await asyncio.sleep(0)
     return found
+
+
+async def _beside(work: Callable[[], T], row: history.Event) -> T:
+    return await beside.the_loop(work, len(row.detail or "") + len(row.hccl or ""))
 
 
 def _evolved(before: job.Job | None, row: history.Event) -> job.Job | None:
@@ -139,6 +147,6 @@ async def of_job(
     """The events of a job after a position, in order; needs an open transaction."""
     async with contextlib.aclosing(history.of_job(connection, of, after=after)) as rows:
         async for row in rows:
-            recorded = recorded_event(row)
+            recorded = await _beside(partial(recorded_event, row), row)
             if recorded is not None:
                 yield recorded

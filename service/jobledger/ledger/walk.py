@@ -106,6 +106,8 @@ class Walks:
             errors.TooBroad: It takes too long.
             errors.DatabaseUnavailable: Postgres is away.
         """
+        if (known := await self._known_page(wanted, order, offset=offset, limit=limit)) is not None:
+            return known
         async with store_listing.moment(self._pool) as connection:
             at = await eventlog.last(connection)
             found = await store_listing.page(
@@ -119,6 +121,19 @@ class Walks:
                     total = await store_listing.count(connection, wanted)
                 self._keep_total(at, wanted, total)
         return _page(found, order, at=at, total=total, limit=limit)
+
+    async def _known_page(
+        self, wanted: listing.Filter, order: listing.Order, *, offset: int, limit: int
+    ) -> Page | None:
+        """A page of a list that was counted since the last event."""
+        if not any(counted == wanted for _, counted in self._totals):
+            return None
+        found = await store_listing.at_once(
+            self._pool, wanted, order, after=None, offset=offset, limit=limit + 1
+        )
+        if found is None or (total := self._totals.get((found[0], wanted))) is None:
+            return None
+        return _page(found[1], order, at=found[0], total=total, limit=limit)
 
     async def at(self, text: str) -> event.Position:
         """The position that an ``asOf`` names; see :func:`past.resolve`."""
@@ -136,6 +151,12 @@ class Walks:
             errors.DatabaseUnavailable: Postgres is away.
         """
         changes = self._kept(walk)
+        if walk.expires and total is not None and changes.up_to == walk.at:
+            found = await store_listing.at_once(
+                self._pool, walk.wanted, walk.order, after=after, offset=offset, limit=limit + 1
+            )
+            if found is not None and found[0] == walk.at:
+                return _page(found[1], walk.order, at=walk.at, total=total, limit=limit)
         turn = contextlib.nullcontext() if walk.expires else self._past
         # What is known of changes must not be of a later moment than the rows: one after the other.
         async with changes.lock, turn, store_listing.moment(self._pool) as connection:

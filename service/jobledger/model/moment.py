@@ -13,6 +13,7 @@ FIRST_YEAR, LAST_YEAR = 2, 9998
 """Years of UTC that are taken: less than a datetime holds, so that every zone can show each of them."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LOCAL_CHARACTERS = len("2023-10-13 11:22:01")
 _LOCAL = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", re.ASCII)
 _RFC_3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)", re.ASCII | re.IGNORECASE)
 
@@ -61,4 +62,4 @@ def epoch_seconds(moment: datetime) -> int:
 
 def local(moment: datetime, zone: tzinfo) -> str:
     """The moment as ``2023-10-13 11:22:01`` in the zone; parts of a second are cut."""
-    return moment.astimezone(zone).replace(microsecond=0, tzinfo=None).isoformat(" ")
+    return moment.astimezone(zone).isoformat(" ")[:_LOCAL_CHARACTERS]

@@ -59,11 +59,6 @@ _COUNT: Final = re.compile(r"[0-9]{1,10}", re.ASCII)
 _UNREADABLE: Final = (msgspec.DecodeError, UnicodeEncodeError, RecursionError)
 
 
-def count_alone(hccl_json: str) -> str:
-    """A table that says how many servers there are, as this one does, and no more."""
-    return f'{{"server_count":{read(hccl_json).count}}}'
-
-
 def read(hccl_json: str) -> RankTable:
     """The table that the text holds; an empty one if it holds none.
 

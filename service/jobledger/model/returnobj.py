@@ -7,10 +7,11 @@ configured zone here, and nowhere before.
 from __future__ import annotations
 
 from datetime import UTC, datetime, tzinfo
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
 
 from jobledger.model import cwai, job, moment, ranktable, searchkeys
 
@@ -36,7 +37,7 @@ class Env(msgspec.Struct, frozen=True, kw_only=True, rename=cwai.wire_name):
     value: str = ""
 
 
-class Resources(msgspec.Struct, frozen=True, kw_only=True, rename=cwai.wire_name):
+class Resources(msgspec.Struct, frozen=True, kw_only=True, gc=False, rename=cwai.wire_name):
     """What each replica may use."""
 
     cpu_limit: cwai.Int64 = 0
@@ -123,41 +124,41 @@ class EndedJobObject(JobObject, frozen=True, kw_only=True, rename=cwai.wire_name
     """When it was deleted, like the other times; "" while it lives."""
 
 
-class ListedJob(msgspec.Struct, frozen=True, kw_only=True, rename=cwai.wire_name):
+class ListedJob(msgspec.Struct, frozen=True, kw_only=True, gc=False, rename=cwai.wire_name):
     """A job in a list: without pods, command, envs, datasets, output and logOutput."""
 
-    name: str
-    job_id: str
-    user_id: str
-    account_id: str
-    region_id: str
-    az_name: str
-    resource_group_id: str
-    resource_group_name: str
-    queue_id: str
-    queue_name: str
-    train_type: str
-    train_frame: str
-    job_operator: str
-    is_deepspeed: bool
-    image_name: str
-    image_version: str
-    replicas: cwai.Int32
-    resources: Resources
-    comment: str
-    status: str
-    create_time: str
-    finish_time: str
+    name: str = ""
+    job_id: str = ""
+    user_id: str = ""
+    account_id: str = ""
+    region_id: str = ""
+    az_name: str = ""
+    resource_group_id: str = ""
+    resource_group_name: str = ""
+    queue_id: str = ""
+    queue_name: str = ""
+    train_type: str = ""
+    train_frame: str = ""
+    job_operator: str = ""
+    is_deepspeed: bool = False
+    image_name: str = ""
+    image_version: str = ""
+    replicas: cwai.Int32 = 0
+    resources: Resources = Resources()
+    comment: str = ""
+    status: str = ""
+    create_time: str = ""
+    finish_time: str = ""
 
 
-class EndedListedJob(ListedJob, frozen=True, kw_only=True, rename=cwai.wire_name):
+class EndedListedJob(ListedJob, frozen=True, kw_only=True, gc=False, rename=cwai.wire_name):
     """A job in a list in which ended ones may be."""
 
     delete_time: str = ""
     """When it was deleted, like the other times; "" while it lives."""
 
 
-class _Given(msgspec.Struct, frozen=True, kw_only=True):
+class _Given(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Which of the keys that can be derived a description gives."""
 
     pods: msgspec.Raw | UnsetType = UNSET
@@ -165,8 +166,13 @@ class _Given(msgspec.Struct, frozen=True, kw_only=True):
     finish: datetime | None = msgspec.field(default=None, name="finishTime")
 
 
+# The stored text has the same keys as the answer: one read fills in all that is absent.
 _JOB_OBJECT = msgspec.json.Decoder(JobObject)
+_LISTED_JOB = msgspec.json.Decoder(ListedJob)
 _GIVEN = msgspec.json.Decoder(_Given)
+_NOTHING = "{}"
+
+_Shown = TypeVar("_Shown", JobObject, ListedJob)
 
 
 def build(folded: job.Job, rank_table: str, zone: tzinfo) -> JobObject:
@@ -181,16 +187,37 @@ def build(folded: job.Job, rank_table: str, zone: tzinfo) -> JobObject:
     Raises:
         msgspec.DecodeError: the job's description was not stored by us.
     """
-    # The stored text has the same keys as the answer: one read fills in all that is absent.
-    text = folded.detail or "{}"
-    described, given = _JOB_OBJECT.decode(text), _GIVEN.decode(text)
-    job_status = folded.signal.job_status
-    status = described.status or searchkeys.STATUS_WORDS.get(job_status, job_status)
+    text = folded.detail or _NOTHING
+    given = _GIVEN.decode(text)
     ranks = ranktable.RankTable()
     if given.pods is UNSET or given.replicas is UNSET:
         ranks = ranktable.read(rank_table)
+    shown = _derived(_JOB_OBJECT.decode(text), given, folded, ranks.count, zone)
+    pods = _derived_pods(ranks, shown.status) if given.pods is UNSET else _shown_pods(shown.pods, zone)
+    return replace(shown, pods=pods)
+
+
+def listed(folded: job.Job, servers: int, zone: tzinfo) -> ListedJob:
+    """The job as a list shows it; ``servers`` is the count that its rank table says."""
+    text = folded.detail or _NOTHING
+    return _derived(_LISTED_JOB.decode(text), _GIVEN.decode(text), folded, servers, zone)
+
+
+def with_delete_time(shown: JobObject, folded: job.Job, zone: tzinfo) -> EndedJobObject:
+    """The same, with when it was deleted."""
+    return EndedJobObject(**_fields(shown), delete_time=_deleted(folded, zone))
+
+
+def listed_with_delete_time(shown: ListedJob, folded: job.Job, zone: tzinfo) -> EndedListedJob:
+    """The same, with when it was deleted."""
+    return EndedListedJob(**_fields(shown), delete_time=_deleted(folded, zone))
+
+
+def _derived(described: _Shown, given: _Given, folded: job.Job, servers: int, zone: tzinfo) -> _Shown:
+    """What is described, with what the job's events say beside it."""
+    job_status = folded.signal.job_status
     finished = given.finish or folded.ended_at
-    return msgspec.structs.replace(
+    return replace(
         described,
         name=described.name or folded.signal.job_name,
         job_id=folded.job_id,
@@ -198,31 +225,15 @@ def build(folded: job.Job, rank_table: str, zone: tzinfo) -> JobObject:
         account_id=folded.account_id,
         region_id=folded.region,
         train_frame=described.train_frame or folded.signal.framework,
-        replicas=ranks.count if given.replicas is UNSET else described.replicas,
-        pods=_derived_pods(ranks, status) if given.pods is UNSET else _shown_pods(described.pods, zone),
-        status=status,
+        replicas=servers if given.replicas is UNSET else described.replicas,
+        status=described.status or searchkeys.STATUS_WORDS.get(job_status, job_status),
         create_time=moment.local(folded.create_time, zone),
         finish_time=moment.local(finished, zone) if finished is not None else "",
     )
 
 
-def with_delete_time(shown: JobObject, folded: job.Job, zone: tzinfo) -> EndedJobObject:
-    """The same, with when it was deleted."""
-    return EndedJobObject(**_fields(shown, JobObject), delete_time=_deleted(folded, zone))
-
-
-def listed(shown: JobObject) -> ListedJob:
-    """The same, as a list shows it."""
-    return ListedJob(**_fields(shown, ListedJob))
-
-
-def listed_with_delete_time(shown: JobObject, folded: job.Job, zone: tzinfo) -> EndedListedJob:
-    """The same, with when it was deleted."""
-    return EndedListedJob(**_fields(shown, ListedJob), delete_time=_deleted(folded, zone))
-
-
-def _fields(shown: JobObject, kind: type[msgspec.Struct]) -> dict[str, Any]:
-    return {name: getattr(shown, name) for name in kind.__struct_fields__}
+def _fields(shown: msgspec.Struct) -> dict[str, Any]:
+    return {name: getattr(shown, name) for name in shown.__struct_fields__}
 
 
 def _deleted(folded: job.Job, zone: tzinfo) -> str:
@@ -246,9 +257,7 @@ def _derived_pods(ranks: ranktable.RankTable, status: str) -> tuple[Pod, ...]:
 
 def _shown_pods(pods: tuple[Pod, ...], zone: tzinfo) -> tuple[Pod, ...]:
     return tuple(
-        msgspec.structs.replace(
-            pod, start_time=_shown(pod.start_time, zone), finish_time=_shown(pod.finish_time, zone)
-        )
+        replace(pod, start_time=_shown(pod.start_time, zone), finish_time=_shown(pod.finish_time, zone))
         for pod in pods
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -15,7 +16,7 @@ from jobledger.model import chain, event, job, parts, searchkeys, selection
 from jobledger.model.signal import Signal
 from jobledger.store import engine, eventlog
 
-_COLUMNS = (
+_FOLDED = (
     "job_id",
     "region",
     "account_id",
@@ -42,23 +43,24 @@ _COLUMNS = (
     "deleted_at",
     "signal_positions",
     "arriving",
-    "shown_name",
-    "shown_status",
-    "train_frame",
-    "queue_id",
-    "resource_group_id",
-    "finish_time",
-    "live",
 )
+"""What the fold makes."""
+
+_folded = itemgetter(*_FOLDED)
+
+_COLUMNS = (*_FOLDED, *searchkeys.Keys.__struct_fields__)
 NAMES = ", ".join(_COLUMNS)
+"""Every column of the view."""
+
+FOLDED_NAMES = ", ".join(_FOLDED)
 """The columns from which :func:`from_row` makes a job, for a select of one's own."""
 
 # $1 job ids
-_CURRENT = f"select {NAMES} from jobs where job_id = any ($1::text[])"  # noqa: S608 - our own names
+_CURRENT = f"select {FOLDED_NAMES} from jobs where job_id = any ($1::text[])"  # noqa: S608 - our own names
 
 # $1 job id; the rank table is null where there is none, and where it came in parts
 _WITH_RANK_TABLE = f"""
-    select {NAMES}, (
+    select {FOLDED_NAMES}, (
         select hccl from job_events where position = any (jobs.signal_positions) and jobs.arriving is null
         order by position desc limit 1
     ) as rank_table
@@ -67,7 +69,7 @@ _WITH_RANK_TABLE = f"""
 
 # $1 job ids, $2 bytes
 _SMALL_WITH_RANK_TABLE = f"""
-    select {NAMES}, (
+    select {FOLDED_NAMES}, (
         select hccl from job_events where position = any (jobs.signal_positions)
         order by position desc limit 1
     ) as rank_table
@@ -148,39 +150,66 @@ def _text(number: int | None) -> str:
 
 
 def from_row(row: asyncpg.Record) -> job.Job:
-    """The job that a row with the columns of :data:`NAMES` holds."""
-    deleted = row["deleted_at"] is not None
+    """The job that a row with the columns of :data:`FOLDED_NAMES` holds."""
+    (
+        job_id,
+        region,
+        account_id,
+        user_id,
+        job_name,
+        namespace,
+        framework,
+        job_status,
+        job_time,
+        delete_time,
+        cm_index,
+        total,
+        shared_tor_ip,
+        master_addr,
+        sid,
+        hccl_digest,
+        detail,
+        create_time,
+        ended_at,
+        version,
+        last_position,
+        last_uuid,
+        changed_at,
+        deleted_at,
+        signal_positions,
+        arriving,
+    ) = _folded(row)
     return job.Job(
-        job_id=row["job_id"],
-        region=row["region"],
-        account_id=row["account_id"],
-        user_id=row["user_id"],
+        job_id=job_id,
+        region=region,
+        account_id=account_id,
+        user_id=user_id,
         signal=Signal(
-            job_id=row["job_id"],
-            job_name=row["job_name"],
-            namespace=row["namespace"],
-            framework=row["framework"],
-            job_status=row["job_status"],
-            time=_seconds(row["job_time"]),
-            cm_index=_text(row["cm_index"]),
-            total=_text(row["total"]),
-            delete_time=_seconds(row["delete_time"]),
-            shared_tor_ip=row["shared_tor_ip"],
-            master_addr=row["master_addr"],
-            operator=event.Operator.DELETE if deleted else event.Operator.ADD,
-            sid=row["sid"],
+            job_id=job_id,
+            job_name=job_name,
+            namespace=namespace,
+            framework=framework,
+            job_status=job_status,
+            time=_seconds(job_time),
+            cm_index=_text(cm_index),
+            total=_text(total),
+            delete_time=_seconds(delete_time),
+            shared_tor_ip=shared_tor_ip,
+            master_addr=master_addr,
+            operator=event.Operator.ADD if deleted_at is None else event.Operator.DELETE,
+            sid=sid,
         ),
-        hccl_digest=row["hccl_digest"],
-        detail=row["detail"],
-        create_time=row["create_time"],
-        ended_at=row["ended_at"],
-        version=row["version"],
-        last_position=row["last_position"],
-        last_uuid=row["last_uuid"],
-        changed_at=row["changed_at"],
-        deleted_at=row["deleted_at"],
-        signal_positions=tuple(row["signal_positions"]),
-        arriving=None if row["arriving"] is None else parts.decode(row["arriving"]),
+        hccl_digest=hccl_digest,
+        detail=detail,
+        create_time=create_time,
+        ended_at=ended_at,
+        version=version,
+        last_position=last_position,
+        last_uuid=last_uuid,
+        changed_at=changed_at,
+        deleted_at=deleted_at,
+        signal_positions=tuple(signal_positions),
+        arriving=None if arriving is None else parts.decode(arriving),
     )
 
 

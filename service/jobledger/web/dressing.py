@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Collection
 from typing import Final
 
@@ -13,10 +14,16 @@ from jobledger.web import envelope
 GZIP_BYTES: Final = 16 * 1024
 """Bodies from which on gzip is worth its time: below, a page of a list, it saves less than it costs."""
 
+INLINE_BYTES: Final = 256 * 1024
+"""Bodies up to which that is done on the loop, in a millisecond or two; a thread's turn costs as much."""
+
 VARY: Final = "Accept, Authorization, regionID, userID, accountID"
 """Headers on which an answer of the API depends."""
 
 API: Final = "/v4/"
+
+_GZIP: Final = 16 + zlib.MAX_WBITS
+"""What zlib calls a gzip of the largest window."""
 
 CALLERS_HEADERS: Final = f"Content-Type, If-None-Match, Last-Event-ID, {VARY}"
 """Headers that a browser's page may send us."""
@@ -47,7 +54,7 @@ class Dressing:
         if isinstance(answer, web.Response) and _large(answer):
             vary = (*vary, "Accept-Encoding")
             if _takes_gzip(request):
-                answer.enable_compression(web.ContentCoding.gzip)
+                _compress(answer)
         if vary:
             headers["Vary"] = ", ".join(vary)
 
@@ -67,6 +74,14 @@ class Dressing:
 
 def _large(answer: web.Response) -> bool:
     return isinstance(answer.body, bytes) and len(answer.body) >= GZIP_BYTES
+
+
+def _compress(answer: web.Response) -> None:
+    if isinstance(answer.body, bytes) and len(answer.body) <= INLINE_BYTES:
+        answer.body = zlib.compress(answer.body, zlib.Z_BEST_SPEED, wbits=_GZIP)
+        answer.headers["Content-Encoding"] = "gzip"
+    else:
+        answer.enable_compression(web.ContentCoding.gzip)
 
 
 def _takes_gzip(request: web.BaseRequest) -> bool:

@@ -8,7 +8,7 @@ import msgspec
 from aiohttp import web
 
 from jobledger import errors
-from jobledger.ledger import appender
+from jobledger.ledger import appender, beside
 from jobledger.model import cwai, event
 from jobledger.model.principal import Principal, Scope
 from jobledger.model.signal import Signal
@@ -52,7 +52,8 @@ class Jobs:
         principal.require(Scope.PUBLISH)
         given = parameters.Parameters(request, path_id)
         user_id, account_id = given.header("userID"), given.header("accountID")
-        posted = submissions.read(await body.read(request, limit_bytes=self._request_limit_bytes))
+        text = await body.read(request, limit_bytes=self._request_limit_bytes)
+        posted = await beside.the_loop(lambda: submissions.read(text), len(text))
         identity.same_owner("userID", user_id, posted.user_id)
         identity.same_owner("accountID", account_id, posted.account_id)
         job_id, region = given.job_id(in_body=posted.job_id), given.region(in_body=posted.region)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Mapping, Sequence
 from datetime import tzinfo
 from typing import Final
 
@@ -12,21 +10,13 @@ from aiohttp import web
 
 from jobledger import errors
 from jobledger.ledger import walk
-from jobledger.model import job, jsontext, listing, ranktable, returnobj
+from jobledger.model import jsontext, listing
 from jobledger.model.principal import Scope
-from jobledger.store import engine, eventlog
-from jobledger.web import body, cursor, envelope, identity, listrequest, parameters
+from jobledger.store import engine
+from jobledger.web import body, cursor, envelope, identity, listrequest, parameters, results
 
 BODY_BYTES: Final = 64 * 1024
 """A list's request is a few hundred bytes."""
-
-HCCL_BYTES: Final = 8 * 1024 * 1024
-"""Rank tables that are held at a time to count a page's replicas."""
-
-BUILT_CHARACTERS: Final = 64 * 1024
-"""Descriptions that are read between two looks at what else there is to do."""
-
-Shown = returnobj.JobObject | returnobj.EndedJobObject | returnobj.ListedJob | returnobj.EndedListedJob
 
 
 class JobList(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -37,7 +27,9 @@ class JobList(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """How many jobs the list has, on all pages, at its moment."""
 
     total_page: int
-    results: tuple[Shown, ...]
+    results: tuple[msgspec.Raw, ...]
+    """Each a ListedJob, an EndedListedJob, a JobObject or an EndedJobObject."""
+
     cursor: str
     """For the next page of the same moment; "" on the last one."""
 
@@ -46,10 +38,10 @@ class Lists:
     """The handlers of ``/v4/cwai/job/list`` and ``/v4/cwai/jobs``."""
 
     def __init__(self, *, pool: engine.ReadPool, identify: identity.Identify, zone: tzinfo) -> None:
-        self._pool = pool
         self._identify = identify
         self._zone = zone
         self._walks = walk.Walks(pool)
+        self._results = results.Results(pool, zone)
 
     async def query(self, request: web.BaseRequest, _path_id: str) -> web.Response:
         """GET: the parameters in the query."""
@@ -80,7 +72,7 @@ class Lists:
             zone=self._zone,
         )
         found, page_no = await self._page(asked, wanted, listrequest.order_of(asked))
-        size = asked.page_size
+        shown = self._results.whole if asked.detail else self._results.listed
         further = (
             cursor.Place(at=found.at, total=found.total, page_no=page_no + 1, after=found.last)
             if found.last is not None
@@ -90,8 +82,8 @@ class Lists:
             JobList(
                 current_count=len(found.jobs),
                 total_count=found.total,
-                total_page=-(-found.total // size),
-                results=await self._shown(found.jobs, asked),
+                total_page=-(-found.total // asked.page_size),
+                results=tuple(await shown(found.jobs, ended_too=asked.include_deleted)),
                 cursor=cursor.write(further, wanted, listrequest.order_of(asked)) if further else "",
             )
         )
@@ -115,48 +107,3 @@ class Lists:
             found = await self._walks.go_on(then, after=None, offset=offset, limit=limit, total=None)
             return found, asked.page_no
         return await self._walks.present(wanted, order, offset=offset, limit=limit), asked.page_no
-
-    async def _shown(self, jobs: Sequence[job.Job], asked: listrequest.ListRequest) -> tuple[Shown, ...]:
-        tables = await self._rank_tables(jobs, whole=asked.detail)
-        shown: list[Shown] = []
-        pending = 0
-        for each in jobs:
-            built = returnobj.build(each, tables.get(each.job_id, ""), self._zone)
-            match asked.detail, asked.include_deleted:
-                case True, True:
-                    shown.append(returnobj.with_delete_time(built, each, self._zone))
-                case True, False:
-                    shown.append(built)
-                case False, True:
-                    shown.append(returnobj.listed_with_delete_time(built, each, self._zone))
-                case _:
-                    shown.append(returnobj.listed(built))
-            pending += len(each.detail or "")
-            if pending > BUILT_CHARACTERS:
-                pending = 0
-                await asyncio.sleep(0)
-        return tuple(shown)
-
-    async def _rank_tables(self, jobs: Sequence[job.Job], *, whole: bool) -> Mapping[str, str]:
-        """The rank table of each job, or as much as says how many servers it has; read bit by bit."""
-        owners: dict[int, str] = {
-            at: each.job_id
-            for each in jobs
-            if each.hccl_digest is not None
-            for at in each.table_positions[None if whole else -1 :]
-        }
-        positions = sorted(owners)
-        tables: dict[str, list[str]] = {}
-        while positions:
-            async with self._pool.connection(patience_seconds=engine.CALLER_PATIENCE_SECONDS) as connection:
-                rows = await eventlog.at(connection, positions, size_bytes=HCCL_BYTES)
-            if not rows:
-                break
-            for row in rows:
-                text = row.hccl or ""
-                tables.setdefault(owners[row.position], []).append(
-                    text if whole else ranktable.count_alone(text)
-                )
-            await asyncio.sleep(0)
-            positions = positions[len(rows) :]
-        return {job_id: ranktable.join(texts) for job_id, texts in tables.items()}

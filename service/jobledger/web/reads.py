@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import Sequence
 from datetime import UTC, tzinfo
@@ -13,16 +12,15 @@ from uuid import UUID
 import msgspec
 from aiohttp import web
 
-from jobledger.ledger import past
+from jobledger.ledger import beside, past
 from jobledger.model import cwai, event, job, ranktable, returnobj
 from jobledger.model.principal import Scope
 from jobledger.store import engine, eventlog, history, ledgerinfo, listing
 from jobledger.store import jobs as view
 from jobledger.web import changes, entitytags, envelope, identity, lookups, parameters
 
-SMALL_BYTES: Final = 64 * 1024
-"""Descriptions and rank tables up to which a job is read with others and its answer made on the loop; a
-larger one is by itself, so that nobody waits for it."""
+SMALL_BYTES: Final = beside.INLINE_CHARACTERS
+"""Descriptions and rank tables up to which a job is read with others; a larger one is by itself."""
 
 HISTORY_PAGE: Final = 500
 """Events of a job in one answer."""
@@ -130,7 +128,7 @@ class Reads:
             return envelope.encoded(built)
 
         size = len(shown.detail or "") + sum(map(len, rank_tables))
-        return made() if size <= SMALL_BYTES else await asyncio.to_thread(made)
+        return await beside.the_loop(made, size)
 
     async def history(self, request: web.BaseRequest, path_id: str) -> web.Response:
         """GET events: what was said of the job, in order."""
