@@ -63,7 +63,16 @@ class Events:
             raise errors.ShuttingDown
         if self.streams >= MOST_STREAMS:
             raise errors.Overloaded(f"{MOST_STREAMS} streams are open")
-        found, reset = await self._start(given)
+        # Counted from here on: those that come while it finds its start count it too.
+        self.streams += 1
+        try:
+            return await self._stream(request, *await self._start(given))
+        finally:
+            self.streams -= 1
+
+    async def _stream(
+        self, request: web.BaseRequest, found: subscription.Start, reset: bytes
+    ) -> web.StreamResponse:
         answer = web.StreamResponse(
             headers={
                 "Content-Type": "text/event-stream; charset=utf-8",
@@ -72,7 +81,6 @@ class Events:
             }
         )
         self._dress(request, answer)
-        self.streams += 1
         try:
             await answer.prepare(request)
             if request.method != "HEAD":
@@ -81,8 +89,6 @@ class Events:
             # The reader left, or takes nothing any more.
             if request.transport is not None:
                 request.transport.abort()
-        finally:
-            self.streams -= 1
         return answer
 
     async def _start(self, given: parameters.Parameters) -> tuple[subscription.Start, bytes]:
