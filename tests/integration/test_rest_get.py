@@ -326,3 +326,14 @@ async def test_rank_table_of_megabytes_is_no_hindrance(ledger: ledgers.Ledger, a
     await ledger.receipts(submission)
 
     assert (await api.job()).object["jobID"] == "job-1"
+
+
+async def test_flag_that_is_neither_is_refused_with_what_is_allowed(api: rest.Rest) -> None:
+    await api.post({})
+
+    for given in ("perhaps", "1", "True"):
+        answer = await api.get(f"/v4/cwai/job/job-1?regionID={rest.REGION}&includeDeleted={given}")
+        assert answer.failure == (
+            "BadRequest",
+            f"includeDeleted '{given}' is unknown; allowed are true, false",
+        )

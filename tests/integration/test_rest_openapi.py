@@ -73,6 +73,7 @@ async def test_every_answer_is_what_its_schema_says(ledger: ledgers.Ledger, api:
         ("/v4/cwai/jobs", f"/v4/cwai/jobs?regionID={region}&detail=true&includeDeleted=true"),
         ("/healthz", "/healthz"),
         ("/readyz", "/readyz"),
+        ("/openapi.json", "/openapi.json"),
     ]
     for path, target in asked:
         schema = document["paths"][path]["get"]["responses"]["200"]["content"]["application/json"]["schema"]
@@ -103,6 +104,7 @@ async def test_every_reference_leads_somewhere_and_every_path_is_served(api: res
     document = answer.envelope
 
     assert document["openapi"].startswith("3.1")
+    assert {"/openapi.json", "/metrics", "/healthz", "/readyz"} < set(document["paths"])
     names = {part.split('"')[0] for part in answer.body.decode().split("#/components/schemas/")[1:]}
     assert names <= set(document["components"]["schemas"])
     for path, methods in document["paths"].items():

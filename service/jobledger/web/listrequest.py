@@ -70,6 +70,9 @@ class ListRequest(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A position, an event's uuid or an RFC 3339 time: the list as it was."""
 
 
+_FLAGS: Final = tuple(
+    field.encode_name for field in msgspec.structs.fields(ListRequest) if field.type is bool
+)
 NAMES: Final = tuple(field.encode_name for field in msgspec.structs.fields(ListRequest))
 
 
@@ -85,6 +88,12 @@ def read(given: Mapping[str, object], *, as_text: bool) -> ListRequest:
                 f"{errors.shown(name)} is no parameter of a list; allowed are {', '.join(NAMES)}"
             )
     given = {name: value for name, value in given.items() if value is not None and value != ""}
+    for name in _FLAGS:
+        value = given.get(name, False)
+        if not isinstance(value, bool) and not (as_text and value in ("true", "false")):
+            raise errors.InvalidRequest(
+                f"{name} {errors.shown(str(value))} is unknown; allowed are true, false"
+            )
     try:
         request = msgspec.convert(given, ListRequest, strict=not as_text)
     except msgspec.ValidationError as error:

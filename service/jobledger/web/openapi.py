@@ -126,6 +126,8 @@ def _paths() -> dict[str, Any]:
         "/v4/cwai/events": {"get": _stream()},
         "/healthz": {"get": _health("live", "Liveness")},
         "/readyz": {"get": _health("ready", "Readiness")},
+        "/metrics": {"get": _text("measure", "What Prometheus scrapes.", "text/plain", schemas.TEXT)},
+        "/openapi.json": {"get": _text("describe", "This document.", "application/json", {"type": "object"})},
     }
 
 
@@ -210,3 +212,8 @@ def _health(name: str, answer: str) -> dict[str, Any]:
             "503": {"description": "No.", "content": content},
         },
     }
+
+
+def _text(name: str, said: str, media: str, schema: Mapping[str, Any]) -> dict[str, Any]:
+    answered = {"description": said, "content": {media: {"schema": dict(schema)}}}
+    return {"operationId": name, "summary": said, "responses": {"200": answered}}
