@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import quote
 
 import aiohttp
+import grpc.aio
 import yarl
 
 from tests.support import events, ledgers, rendering, services
@@ -55,6 +56,28 @@ async def read_all(address: str) -> list[bytes]:
     return told
 
 
+STREAMS: tuple[tuple[str, bytes, str, int], ...] = (
+    ("/job.Job/SubscribeJobSummarySignal", b"", "earliest", 3),
+    ("/job.Job/SubscribeJobSummarySignal", b"", "snapshot", 2),
+    ("/job.Job/SubscribeJobSummarySignalList", b"", "earliest", 1),
+    # startFrom earliest; three events, and that there are no more.
+    ("/jobledger.v1.Ledger/Subscribe", b"\x18\x02", "", 4),
+)
+
+
+async def stream_all(address: str) -> list[bytes]:
+    """Every stream's messages, as they come."""
+    told: list[bytes] = []
+    async with grpc.aio.insecure_channel(address) as opened:
+        channel: Any = opened
+        for method, request, start, count in STREAMS:
+            metadata = (("start-from", start),) if start else ()
+            call = channel.unary_stream(method)(request, metadata=metadata)
+            told += [await call.read() for _ in range(count)]
+            call.cancel()
+    return told
+
+
 async def test_hosts_zone_and_language_change_no_byte_of_any_answer(database: str) -> None:
     async with ledgers.running(database) as ledger:
         named: dict[str, Any] = {
@@ -68,12 +91,17 @@ async def test_hosts_zone_and_language_change_no_byte_of_any_answer(database: st
         await ledger.receipts(events.submission("other", region="region-1"))
 
     answers: list[list[bytes]] = []
-    for zone in ("Asia/Kolkata", "America/New_York"):
+    streams: list[list[bytes]] = []
+    for zone in ("Asia/Kolkata", "UTC", "America/New_York"):
         host: dict[str, Any] = {"TZ": zone, "LANG": "C", "LC_ALL": "C", "JOBLEDGER_DATABASE_URL": database}
         async with services.serving(**host) as process:
             answers.append(await read_all(process.http))
+            streams.append(await stream_all(process.grpc))
 
-    assert answers[0] == answers[1]
+    assert answers[0] == answers[1] == answers[2]
+    assert streams[0] == streams[1] == streams[2]
+    named_in = [NAME.encode() in each for each in streams[0]]
+    assert named_in == [True, True, False, True, False, True, True, True, False, False]
     *answered, stream = answers[0]
     assert [NAME in each.decode() for each in answered] == [True] * 2 + [False] + [True] * 3
     assert b'"createTime":"2023-11-15 06:13:20"' in answered[0]
