@@ -84,12 +84,24 @@ async def measure() -> list[harness.Row]:
         plain = await plain_inserts(service.postgres)
         what = f"pgbench, plain insert, {PGBENCH_CLIENTS} clients"
         rows = [harness.Row(what=what, value=plain, unit="rows/s", ratio=1.0)]
-        for publishers, events in ((1, 1), (PUBLISHERS, 1), (PUBLISHERS, EVENTS_A_MESSAGE), (1, 200)):
-            rate, delays = await through_append_stream(service, publishers=publishers, events=events)
+
+        async def append(publishers: int, events: int, rate: float = 0) -> float:
+            reached, delays = await through_append_stream(
+                service, publishers=publishers, events=events, rate=rate
+            )
             shares = ", ".join(f"p{p} {harness.percentile(delays, p):.1f} ms" for p in (50, 99))
-            what = f"AppendStream, {publishers} publishers, {events} events a message"
+            loop = ", open loop at half of that" if rate else ""
+            what = f"AppendStream, {publishers} publishers, {events} events a message{loop}"
+            ratio = None if rate else reached / plain
             note = f"{shares} a message"
-            rows.append(harness.Row(what=what, value=rate, unit="events/s", ratio=rate / plain, note=note))
+            rows.append(harness.Row(what=what, value=reached, unit="events/s", ratio=ratio, note=note))
+            return reached
+
+        await append(1, 1)
+        await append(1, 200)
+        await append(PUBLISHERS, 1)
+        most = await append(PUBLISHERS, EVENTS_A_MESSAGE)
+        await append(PUBLISHERS, EVENTS_A_MESSAGE, rate=most / 2)
     return rows
 
 
