@@ -1,4 +1,4 @@
-"""How alembic runs a migration here: on the connection that ``jobledger.store.schema`` hands over.
+"""How alembic runs a migration here: on the connection that ``jobledger.store.migrating`` hands over.
 
 That connection holds the session advisory lock already. It cannot be taken here: alembic keeps this context
 in module globals, and a second run of the same process, waiting, would mix with the first.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import context
 
-from jobledger.store import schema, tables
+from jobledger.store import migrating, schema, tables
 
 
 def run(connection: sa.Connection) -> None:
@@ -20,7 +20,7 @@ def run(connection: sa.Connection) -> None:
     with context.begin_transaction():
         context.run_migrations()
         if context.get_context().get_current_heads() != before:
-            schema.describe(connection)
+            migrating.describe(connection)
 
 
 run(context.config.attributes["connection"])

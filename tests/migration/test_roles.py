@@ -13,7 +13,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from jobledger.store import roles, schema
+from jobledger.store import grants, roles, schema
 from tests.support import events, ledgers
 
 if TYPE_CHECKING:
@@ -201,7 +201,7 @@ async def test_databases_of_one_cluster_that_migrate_at_once_make_each_role_once
             "postgresql+asyncpg://", async_creator=lambda: asyncpg.connect(dsn), poolclass=sa.pool.NullPool
         )
         async with engine.connect() as connection:
-            await connection.run_sync(roles.ensure)
+            await connection.run_sync(grants.ensure)
 
     async with postgres.database() as one, postgres.database() as other:
         await asyncio.gather(*(ensure(dsn) for dsn in (one, other) * 3))

@@ -14,7 +14,7 @@ from alembic.migration import MigrationContext
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from jobledger import errors
-from jobledger.store import locks, schema, tables
+from jobledger.store import locks, migrating, schema, tables
 from tests.support import polling
 
 if TYPE_CHECKING:
@@ -89,6 +89,12 @@ async def test_five_that_start_at_once_on_an_empty_database_migrate_it_once(empt
     assert await connection.fetchval("SELECT count(*) FROM ledger_info") == 1
     assert await connection.fetchval("SELECT count(*) FROM ledger_epochs WHERE from_position = 1") == 1
     await connection.close()
+
+
+def test_the_revisions_known_at_a_start_are_those_that_alembic_runs() -> None:
+    ours = [script.revision for script in migrating.scripts().walk_revisions()]
+
+    assert list(schema.revisions()) == ours[::-1]
 
 
 async def test_the_first_migration_fixes_the_default_region(empty: str) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from jobledger.store import schema
+from jobledger.store import migrating
 
 
 def statements(revision: str) -> Sequence[str]:
     """The statements of a migration that lists them, as alembic loads it."""
-    return schema._scripts().get_revision(revision).module.STATEMENTS
+    return migrating.scripts().get_revision(revision).module.STATEMENTS

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import re
+import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +22,13 @@ ROOTS = ("service", "migrations", "proto", "tests", "docs", "benchmarks", ".ci")
 MOST_LINES = 400
 
 FORBIDDEN = ("pypi.org", "pythonhosted.org", "npmjs.org", "debian.org", "proxy.golang.org", "/work/")
+
+
+def test_a_start_loads_no_sqlalchemy_unless_it_migrates() -> None:
+    program = "import sys, jobledger.app, jobledger.workers; print('sqlalchemy' in sys.modules)"
+    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+
+    assert told.stdout == "False\n"
 
 
 def texts() -> Iterator[tuple[str, str]]:

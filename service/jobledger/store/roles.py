@@ -13,12 +13,10 @@ log says what an administrator has to run, and everything goes on under the user
 
 from __future__ import annotations
 
-import logging
 from typing import Final
 from urllib.parse import urlsplit, urlunsplit
 
-import sqlalchemy as sa
-from sqlalchemy import exc
+import asyncpg
 
 APPLICATION: Final = "jobledger_app"
 """Whoever serves is this role, or a member of it."""
@@ -51,75 +49,28 @@ GRANTS: Final = (
     ("table", "audit.event_servers", AUDITOR, ("SELECT",)),
 )
 
-_log = logging.getLogger(__name__)
+# $1 kinds, $2 objects, $3 roles, $4 privileges; what PUBLIC gives counts
+_ALL_GRANTED = """
+    SELECT bool_and(
+        CASE kind
+            WHEN 'schema' THEN has_schema_privilege(role, object, privilege)
+            ELSE has_table_privilege(role, object, privilege)
+        END
+    )
+    FROM unnest($1::text[], $2::text[], $3::text[], $4::text[]) AS due (kind, object, role, privilege)
+"""
 
 
-def ensure(connection: sa.Connection) -> None:
-    """See that both roles are there and may do what they are for; needs the migration lock.
-
-    Changes nothing that is as it should be, so that it costs other sessions nothing. Commits what it does.
-    """
-    made = [role for role in ROLES if _exists(connection, role) or _make(connection, role)]
-    due = [
-        f"GRANT {', '.join(privileges)} ON {kind} {name} TO {role}"
-        for kind, name, role, privileges in GRANTS
-        if role in made and not _granted(connection, kind, name, role, privileges)
-    ]
-    for statement in due:
-        if (error := _attempt(connection, statement)) is not None:
-            _log.warning(
-                "the user that migrates may not: %s (%s); have an administrator run it", statement, error
-            )
-
-
-def let_log_in(connection: sa.Connection) -> None:
-    """Let both roles log in by themselves: for a cluster that nobody else uses. Commits what it does."""
-    for role in ROLES:
-        can = connection.scalar(
-            sa.text("SELECT rolcanlogin FROM pg_roles WHERE rolname = :role"), {"role": role}
-        )
-        if can is False and (error := _attempt(connection, f"ALTER ROLE {role} LOGIN")) is not None:
-            _log.warning("role %s cannot be let in: %s", role, error)
+async def complete(connection: asyncpg.Connection[asyncpg.Record], *, log_in: bool) -> bool:
+    """Whether both roles are there and may do what they are for, ``log_in`` included; needs the schema."""
+    found = await connection.fetch("SELECT rolcanlogin FROM pg_roles WHERE rolname = ANY ($1)", list(ROLES))
+    if len(found) < len(ROLES) or (log_in and not all(row["rolcanlogin"] for row in found)):
+        return False
+    due = [(*grant[:3], privilege) for grant in GRANTS for privilege in grant[3]]
+    return await connection.fetchval(_ALL_GRANTED, *map(list, zip(*due, strict=True)))
 
 
 def as_role(dsn: str, role: str) -> str:
     """The DSN of the same database for another role, which needs no password there."""
     parts = urlsplit(dsn)
     return urlunsplit(parts._replace(netloc=f"{role}@{parts.netloc.rpartition('@')[2]}"))
-
-
-def _exists(connection: sa.Connection, role: str) -> bool:
-    found = connection.scalar(sa.text("SELECT count(*) FROM pg_roles WHERE rolname = :role"), {"role": role})
-    return found == 1
-
-
-def _make(connection: sa.Connection, role: str) -> bool:
-    error = _attempt(connection, f"CREATE ROLE {role} NOLOGIN")
-    # Another database's migration may have made it in the meantime: the migration lock is not the cluster's.
-    if error is None or _exists(connection, role):
-        return True
-    _log.warning(
-        "the user that migrates may not make role %s (%s); have an administrator run CREATE ROLE %s NOLOGIN, "
-        "and migrate again",
-        role,
-        error,
-        role,
-    )
-    return False
-
-
-def _granted(connection: sa.Connection, kind: str, name: str, role: str, privileges: tuple[str, ...]) -> bool:
-    # Asked for each, because a list of them is true if any is; what PUBLIC gives counts.
-    has = getattr(sa.func, f"has_{kind}_privilege")
-    return all(connection.scalar(sa.select(has(role, name, privilege))) for privilege in privileges)
-
-
-def _attempt(connection: sa.Connection, statement: str) -> str | None:
-    """Run a statement by itself; what the server said if it refused."""
-    try:
-        connection.exec_driver_sql(statement)
-    except exc.DBAPIError as error:
-        connection.rollback()
-        return str(error.orig).rpartition(": ")[2]
-    connection.commit()
-    return None
