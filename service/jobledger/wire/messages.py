@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, Final
 
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, unknown_fields
 
 from jobledger._proto import google_proto_descriptor_pool
 from jobledger._proto import job as _job  # noqa: F401  # pyright: ignore[reportUnusedImport] - registers job.proto
@@ -48,3 +49,23 @@ SubscribeResponse: Final = _class("jobledger.v1.SubscribeResponse")
 AppendRequestParts: Final = _parts_class("jobledger.v1.AppendRequest")
 EventParts: Final = _parts_class("jobledger.v1.Event")
 SignalParts: Final = _parts_class("job.JobSummarySignal")
+
+
+def mistyped(message: Any) -> str:
+    """What is wrong with a field that was sent with another wire type than ours, "" if none was.
+
+    Protobuf passes over such a field as over an unknown one: a cursor that was misspelt would be none at all.
+    """
+    for field in unknown_fields.UnknownFieldSet(message):
+        if field.field_number in message.DESCRIPTOR.fields_by_number:
+            return f"field {field.field_number} has wire type {field.wire_type}"
+    for name in _inner(message.DESCRIPTOR):
+        if message.HasField(name) and (problem := mistyped(getattr(message, name))):
+            return problem
+    return ""
+
+
+@cache
+def _inner(descriptor: Any) -> tuple[str, ...]:
+    """The fields of a request that are messages; none of ours is repeated."""
+    return tuple(each.name for each in descriptor.fields if each.type == each.TYPE_MESSAGE)

@@ -21,11 +21,15 @@ _EVENT_FIELDS: Final = ("detail", "region", "accountId", "userId")
 
 def _decoded(message_class: Any, data: bytes) -> Any:
     try:
-        return message_class.FromString(data)
+        found = message_class.FromString(data)
+        problem = messages.mistyped(found)
     except DecodeError as error:
+        found, problem = None, str(error)
+    if problem:
         name = message_class.DESCRIPTOR.name
-        message = f"the request is not a {name}: {error}; encode it with the service's .proto file"
-        raise errors.InvalidRequest(message) from None
+        message = f"the request is not a {name}: {problem}; encode it with the service's .proto file"
+        raise errors.InvalidRequest(message)
+    return found
 
 
 def decode_append(data: bytes) -> list[event.Submission | errors.EventError]:
@@ -43,6 +47,8 @@ def _decode_event(data: bytes) -> event.Submission | errors.EventError:
         parts = messages.EventParts.FromString(data)
     except DecodeError as error:
         return errors.InvalidEvent(field="event", problem=f"cannot be decoded: {error}", remedy=remedy)
+    if problem := messages.mistyped(parts):
+        return errors.InvalidEvent(field="event", problem=problem, remedy=remedy)
     texts: dict[str, str] = {}
     for name in _EVENT_FIELDS:
         try:
