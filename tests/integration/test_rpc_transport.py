@@ -259,6 +259,38 @@ async def test_chunks_written_in_one_go_and_one_by_one_are_the_same_bytes(
     assert await received() == chunk
 
 
+async def test_calls_go_on_where_grpclib_keeps_its_stream_elsewhere(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    messages = [bytes([n]) * (n * 31) for n in range(200)]
+
+    async def subscribe(call: streaming.Call, request: bytes) -> None:
+        await call.send_chunk(b"".join(map(streaming.frame, [request, *messages])))
+
+    async def gather(call: streaming.Call) -> None:
+        while (request := await call.receive(limit_bytes=5)) is not None:
+            await call.send(request)
+
+    monkeypatch.setattr(internals, "HTTP2_STREAM", "_elsewhere")
+    service = {
+        "/test.Test/Subscribe": methods.server_stream(subscribe),
+        "/test.Test/Gather": methods.bidirectional(gather),
+        "/test.Test/Call": methods.unary(echo),
+    }
+    async with transport.serving(service) as (_, port), transport.channel(port) as channel:
+        assert await channel.unary_unary("/test.Test/Call")(b"asked") == b"asked"
+        received = [message async for message in channel.unary_stream("/test.Test/Subscribe")(b"asked")]
+        gathering = channel.stream_stream("/test.Test/Gather")(iter([b"12345", b"123456"]))
+        assert await gathering.read() == b"12345"
+        with pytest.raises(grpc.aio.AioRpcError, match="6 bytes exceeds the limit of 5") as caught:
+            await gathering.read()
+
+    assert received == [b"asked", *messages]
+    assert caught.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert "no Stream._elsewhere; calls work, but slower" in caplog.text
+    assert transport.error_lines(caplog.records) == []
+
+
 async def test_service_does_not_start_on_a_grpclib_that_lacks_what_it_needs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -2,14 +2,15 @@
 
 grpclib is pinned exactly; this is for the day the pin moves. :func:`verify` runs at every start:
 
-- ``grpclib.server.Stream._stream``: the HTTP/2 stream below a call. Needed to read a request's length
+- ``grpclib.server.Stream._stream``: the HTTP/2 stream below a call. Serves to read a request's length
   before its body is buffered, and to write many framed messages in one go.
 - ``grpclib.events._DispatchServerEvents``: the argument of ``request_handler`` without which it does not run.
 - ``grpclib.config.Configuration._keepalive_*``: the server's pings.
 - the classes of ``grpclib.protocol``, which have no underscore and no documentation.
 
-Without these the service does not start. That ``send_message`` is nothing but one ``send_data`` of the
-prefix and the message is only an economy: without it each message is sent by itself.
+Without the last three the service does not start. ``_stream``, and that ``send_message`` is nothing but one
+``send_data`` of the prefix and the message, are only economies: without them calls go through grpclib's
+public methods, each message by itself, and a line in the log says so.
 """
 
 from __future__ import annotations
@@ -54,6 +55,10 @@ KEEPALIVE_FIELDS = (
 """Fields of grpclib's configuration that make the server ping."""
 
 
+HTTP2_STREAM = "_stream"
+"""Where grpclib's call keeps its HTTP/2 stream."""
+
+
 class BytesCodec(base.CodecBase):
     """Hands ``bytes`` through untouched and (de)serialises everything else as protobuf.
 
@@ -83,9 +88,9 @@ def no_events() -> Any:
     return events._DispatchServerEvents()  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
 
 
-def http2_stream(stream: server.Stream[Any, Any]) -> protocol.Stream:
-    """The HTTP/2 stream that carries a call."""
-    return stream._stream  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+def http2_stream(stream: server.Stream[Any, Any]) -> protocol.Stream | None:
+    """The HTTP/2 stream that carries a call; None if this grpclib keeps it elsewhere."""
+    return getattr(stream, HTTP2_STREAM, None)
 
 
 def configuration(*, keepalive_seconds: float, keepalive_timeout_seconds: float) -> config.Configuration:
@@ -139,8 +144,6 @@ async def verify() -> bool:
             status_details_codec=None,
             dispatch=no_events(),
         )
-        if http2_stream(probe) is not recorder:  # pyright: ignore[reportUnnecessaryComparison]
-            missing.append("Stream._stream")
     except (AttributeError, TypeError) as error:
         missing.append(str(error))
     if missing or probe is None:
@@ -148,6 +151,14 @@ async def verify() -> bool:
             f"grpclib {grpclib.__version__} is not what this service was written against; missing: "
             f"{', '.join(missing)}. Install the version pinned in pyproject.toml"
         )
+    if http2_stream(probe) is not recorder:  # pyright: ignore[reportUnnecessaryComparison]
+        logger.warning(
+            "grpclib %s has no Stream.%s; calls work, but slower, and a request that is too large is refused "
+            "only when it was read",
+            grpclib.__version__,
+            HTTP2_STREAM,
+        )
+        return False
     return await _sends_as_we_do(probe, recorder)
 
 

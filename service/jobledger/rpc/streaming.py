@@ -26,7 +26,7 @@ from functools import cached_property
 from typing import Any, Final
 
 import h2.exceptions
-from grpclib import const, server
+from grpclib import const, protocol, server
 from multidict import MultiDict
 
 from jobledger import errors
@@ -124,7 +124,7 @@ class Call:
     @property
     def client_gone(self) -> bool:
         """The client reset the call, left, or its deadline passed."""
-        wrapper = self._http2.wrapper
+        wrapper = None if self._http2 is None else self._http2.wrapper
         return wrapper is not None and bool(wrapper.cancelled)
 
     def header(self, name: str) -> str:
@@ -155,24 +155,21 @@ class Call:
         """
         self._end_if_asked()
         limit = self._request_limit_bytes if limit_bytes is None else limit_bytes
+        if self._http2 is None:
+            return await self._receive_whole(limit)
         self._interruptible = True
         try:
-            prefix = await self._read(PREFIX.size)
+            prefix = await self._read(self._http2, PREFIX.size)
         finally:
             self._interruptible = self._follows
         if not prefix:
             return None
         compressed, size = PREFIX.unpack(prefix)
         if compressed:
-            raise CallError(
-                const.Status.UNIMPLEMENTED, "compressed requests are not supported; send without compression"
-            )
+            raise _compressed()
         if size > limit:
-            raise CallError(
-                const.Status.RESOURCE_EXHAUSTED,
-                f"a request of {size} bytes exceeds the limit of {limit} bytes; send less at once",
-            )
-        body = await self._read(size)
+            raise _too_large(size, limit)
+        body = await self._read(self._http2, size)
         if len(body) < size:
             raise _cut_off()
         return body
@@ -204,8 +201,8 @@ class Call:
         """
         if not self._opened:
             await self.send_initial_metadata()
-        if self._whole_chunks:
-            await self._write(lambda: self._send_in_pieces(framed), resume_uuid)
+        if self._whole_chunks and (http2 := self._http2) is not None:
+            await self._write(lambda: self._send_in_pieces(http2, framed), resume_uuid)
         else:
             await self._write(lambda: self._send_one_by_one(framed), resume_uuid)
 
@@ -269,14 +266,32 @@ class Call:
         except h2.exceptions.StreamClosedError:
             raise asyncio.CancelledError from None
         except TimeoutError:
-            self._http2.reset_nowait()
+            if self._http2 is not None:
+                self._http2.reset_nowait()
+            else:
+                await self._stream.cancel()
             raise asyncio.CancelledError from None
 
-    async def _read(self, size: int) -> bytes:
+    async def _read(self, http2: protocol.Stream, size: int) -> bytes:
         try:
-            return await self._http2.recv_data(size)
+            return await http2.recv_data(size)
         except AssertionError:  # grpclib's way to say that the request ended early
             raise _cut_off() from None
+
+    async def _receive_whole(self, limit: int) -> bytes | None:
+        """A request by grpclib's public way, which has all of it in memory before its length is looked at."""
+        self._interruptible = True
+        try:
+            body: bytes | None = await self._stream.recv_message()
+        except AssertionError:
+            raise _cut_off() from None
+        except NotImplementedError:
+            raise _compressed() from None
+        finally:
+            self._interruptible = self._follows
+        if body is not None and len(body) > limit:
+            raise _too_large(len(body), limit)
+        return body
 
     async def _write(self, write: Callable[[], Awaitable[None]], resume_uuid: str) -> None:
         if self._follows:
@@ -298,11 +313,11 @@ class Call:
         # grpclib's send does not yield while the window is open: a replay would stall every other call.
         await asyncio.sleep(0)
 
-    async def _send_in_pieces(self, framed: bytes) -> None:
+    async def _send_in_pieces(self, http2: protocol.Stream, framed: bytes) -> None:
         for at in range(0, len(framed) or 1, PIECE_BYTES):
             if at:
                 await self._sending.take()
-            await self._http2.send_data(framed[at : at + PIECE_BYTES])
+            await http2.send_data(framed[at : at + PIECE_BYTES])
 
     async def _send_one_by_one(self, framed: bytes) -> None:
         for message in messages_of(framed):
@@ -338,6 +353,19 @@ def messages_of(framed: bytes) -> Iterator[bytes]:
         at += PREFIX.size
         yield framed[at : at + size]
         at += size
+
+
+def _compressed() -> CallError:
+    return CallError(
+        const.Status.UNIMPLEMENTED, "compressed requests are not supported; send without compression"
+    )
+
+
+def _too_large(size: int, limit: int) -> CallError:
+    return CallError(
+        const.Status.RESOURCE_EXHAUSTED,
+        f"a request of {size} bytes exceeds the limit of {limit} bytes; send less at once",
+    )
 
 
 def _cut_off() -> CallError:
