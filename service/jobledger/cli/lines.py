@@ -16,6 +16,16 @@ NOT_GIVEN = msgspec.Raw(b'""')
 
 _RENAMED = {**signal.WIRE_NAMES, "account_id": "accountId", "user_id": "userId"}
 _AT = re.compile(r"^(?P<problem>.*?)(?: - at `\$\.?(?P<path>.*)`)?$", re.DOTALL)
+_MISFIT = re.compile(r"Expected `(?P<wanted>.*)`, got `(?P<got>.*)`")
+_KINDS = {
+    "str": "a string",
+    "int": "an integer",
+    "float": "a number with a fraction",
+    "bool": "true or false",
+    "null": "null",
+    "array": "a list",
+    "object": "an object",
+}
 _NAMED = re.compile(r"(?P<problem>unknown|missing required) field `(?P<name>.*)`")
 
 
@@ -57,7 +67,7 @@ def read(line: bytes) -> event.Submission:
     try:
         given = _decoder.decode(line)
     except msgspec.ValidationError as error:
-        _wrong_shape(error)
+        _wrong_shape(error, line)
     except msgspec.DecodeError as error:
         raise errors.InvalidEvent(
             field="JSON", problem=_why_malformed(line, error), remedy="one JSON object a line is expected"
@@ -134,19 +144,39 @@ def _text(field: str, raw: msgspec.Raw) -> str:
         ) from error
 
 
-def _wrong_shape(error: msgspec.ValidationError) -> NoReturn:
+def _wrong_shape(error: msgspec.ValidationError, line: bytes) -> NoReturn:
     found = _AT.match(str(error))
     problem, path = (found["problem"], found["path"] or "") if found else (str(error), "")
-    named = _NAMED.search(problem)
-    if named is None:
+    if (named := _NAMED.search(problem)) is not None:
         raise errors.InvalidEvent(
-            field=path or "JSON", problem=problem, remedy="see jobledger publish --help"
+            field=f"{path}.{named['name']}" if path else named["name"],
+            problem="is unknown" if named["problem"] == "unknown" else "is missing",
+            remedy="see jobledger publish --help for the keys",
         ) from error
-    raise errors.InvalidEvent(
-        field=f"{path}.{named['name']}" if path else named["name"],
-        problem="is unknown" if named["problem"] == "unknown" else "is missing",
-        remedy="see jobledger publish --help for the keys",
-    ) from error
+    value, remedy = None, "see jobledger publish --help"
+    if (misfit := _MISFIT.fullmatch(problem)) is not None:
+        value = _plain_value(line, path)
+        problem = f"is {_kinds(misfit['got'])}"
+        remedy = f"give {_kinds(misfit['wanted'])}"
+    raise errors.InvalidEvent(field=path or "JSON", value=value, problem=problem, remedy=remedy) from error
+
+
+def _kinds(words: str) -> str:
+    return " or ".join(_KINDS.get(word, word) for word in words.split(" | "))
+
+
+def _plain_value(line: bytes, path: str) -> str | None:
+    """The value at a path of a line; None for an object or a list, which its kind says enough of."""
+    value = msgspec.json.decode(line)
+    for key in path.split(".") if path else ():
+        value = value[key]
+    match value:
+        case None | dict() | list():
+            return None
+        case str():
+            return value
+        case _:
+            return msgspec.json.encode(value).decode()
 
 
 def _why_malformed(line: bytes, error: msgspec.DecodeError) -> str:
