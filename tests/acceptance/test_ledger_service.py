@@ -91,6 +91,31 @@ async def test_text_that_is_not_utf8_is_refused_alone(service: app.Service) -> N
     assert "UTF-8" in error.reason
 
 
+SPOILED: tuple[tuple[str, str, str], ...] = (
+    ('{"a\\u0000":1}', "", "signal.HcclJson, in a key"),
+    ('{"a":{"\\ud800":1}}', "", "signal.HcclJson"),
+    ("", '{"pods":[{"yaml":{"a\\u0000":1}}]}', "detail.pods[0].yaml, in a key"),
+    ("", '{"comment":"\\ud800"}', "detail.comment"),
+    ("", '{"nmae":"x"}', "detail.nmae"),
+    ("", "{", "detail"),
+)
+"""HcclJson, detail, and the field at fault."""
+
+
+async def test_bad_rank_table_or_detail_is_refused_alone(ledger: v1.LedgerStub) -> None:
+    sent = [event("first")]
+    for number, (hccl_json, detail, _) in enumerate(SPOILED):
+        spoiled = event(f"spoiled-{number}", hccl_json=hccl_json)
+        sent += [v1.Event(signal=spoiled.signal, detail=detail), event(f"next-{number}")]
+
+    answer = await ledger.append(v1.AppendRequest(events=sent))
+
+    refused = [each.error for each in answer.receipts if each.error is not None]
+    assert [each.field for each in refused] == [field for _, _, field in SPOILED]
+    assert [each.position for each in answer.receipts[::2]] == list(range(1, len(SPOILED) + 2))
+    assert [each.position for each in answer.receipts[1::2]] == [0] * len(SPOILED)
+
+
 async def test_request_that_is_none_is_invalid(service: app.Service) -> None:
     with pytest.raises(grpc.aio.AioRpcError) as refused:
         await raw_append(service, b"\x0a\x7f")

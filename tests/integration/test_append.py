@@ -113,6 +113,8 @@ async def test_uuid_of_any_version_is_kept(ledger: ledgers.Ledger, uuid: str) ->
         ({"hccl_json": "[]"}, "signal.HcclJson"),
         ({"hccl_json": "{"}, "signal.HcclJson"),
         ({"hccl_json": '{"a":"\\u0000"}'}, "signal.HcclJson"),
+        ({"hccl_json": '{"a\\u0000":1}'}, "signal.HcclJson, in a key"),
+        ({"hccl_json": '{"a":{"\\ud800":1}}'}, "signal.HcclJson"),
         ({"hccl_json": '{"a":"\\ud800"}'}, "signal.HcclJson"),
         ({"hccl_json": '{"a":1e400000}'}, "signal.HcclJson"),
     ],

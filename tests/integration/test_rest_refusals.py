@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any, TypeAlias
 
@@ -49,6 +50,9 @@ UNRECORDABLE: list[tuple[dict[str, Any], str]] = [
     ({"name": "\ud800"}, "half of a surrogate pair"),
     ({"comment": "a\0"}, "comment: contains U+0000"),
     ({"signal": {"HcclJson": '{"a":"\\u0000"}'}}, "U+0000"),
+    ({"signal": {"HcclJson": '{"a\\u0000":1}'}}, "signal.HcclJson, in a key: contains U+0000"),
+    ({"signal": {"HcclJson": {"a\0": 1}}}, "signal.HcclJson, in a key: contains U+0000"),
+    ({"pods": [{"yaml": {"a\0": 1}}]}, "pods[0].yaml, in a key: contains U+0000"),
     ({"signal": {"namespace": "\0"}}, "signal.namespace: contains U+0000"),
 ]
 
@@ -62,6 +66,21 @@ async def test_body_that_cannot_be_recorded_is_refused_by_field(
         assert code == "BadRequest", body
         assert words in message, body
     assert await logged(connection) == 0
+
+
+async def test_jobs_that_are_refused_hurt_none_of_those_posted_with_them(
+    api: rest.Rest, connection: Connection
+) -> None:
+    bodies = [body for body, _ in UNRECORDABLE]
+
+    answers = await asyncio.gather(
+        *(api.post(body) for body in bodies), *(api.post({"jobID": f"good-{n}"}) for n in range(len(bodies)))
+    )
+
+    assert {answer.code for answer in answers[: len(bodies)]} == {"BadRequest"}
+    recorded = [answer.object["position"] for answer in answers[len(bodies) :]]
+    assert sorted(recorded) == list(range(1, len(bodies) + 1))
+    assert await logged(connection) == len(bodies)
 
 
 NO_JSON: list[tuple[bytes, dict[str, str], str]] = [
