@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 from typing import TypeAlias
@@ -20,6 +21,8 @@ from tests.support import clusterd, events, polling, services
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 
 CALLS = 600
+READ_CONNECTIONS = 8
+"""What a service has by default."""
 
 
 async def test_calls_cancelled_at_random_leave_no_connection_and_no_error(
@@ -69,11 +72,15 @@ async def test_calls_cancelled_at_random_leave_no_connection_and_no_error(
         await polling.eventually(settled)
         async with session.get(url) as answer:
             assert answer.status == 200
+        # A connection that was not given back is one that cannot be had any more.
+        async with asyncio.timeout(30), contextlib.AsyncExitStack() as stack:
+            for _ in range(READ_CONNECTIONS):
+                await stack.enter_async_context(service.pages._pool.connection())
     sessions = await connection.fetch(
         "select state from pg_stat_activity"
         " where datname = current_database() and backend_type = 'client backend' and pid <> pg_backend_pid()"
     )
-    # Eight to read, one to append, one to listen.
-    assert len(sessions) <= 10
+    # Beside those to read, one to append and one to listen.
+    assert len(sessions) == READ_CONNECTIONS + 2
     assert "idle in transaction" not in [row["state"] for row in sessions]
     assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []

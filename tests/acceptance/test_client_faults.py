@@ -7,6 +7,8 @@ import contextlib
 import socket
 from collections.abc import AsyncGenerator, Sequence
 
+import pytest
+
 from jobledger import app, errors
 from jobledger.client import batches, connection, messages, publishing, subscription
 from tests.support import events, relay, services
@@ -32,6 +34,35 @@ async def test_a_lost_connection_leaves_no_cancellation_behind(service: app.Serv
             await caught_up(stream)
 
             assert task.cancelling() == 0
+
+
+async def test_a_connection_that_goes_silent_is_given_up_and_what_came_meanwhile_is_handed_over_once(
+    service: app.Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Shorter than the heartbeats' 10 s: the service is silent too, so that nothing but the limit can end it.
+    monkeypatch.setattr(subscription, "SILENCE_SECONDS", 2.0)
+    async with relay.running(service.grpc_port) as between:
+        stream = subscription.follow(connection.Address("127.0.0.1", between.port))
+        async with contextlib.aclosing(stream), asyncio.timeout(ANSWER_SECONDS):
+            await caught_up(stream)
+            await services.publish(service, events.submission("seen"))
+            seen = await delivered(stream, 1)
+            between.swallow()
+            await services.publish(service, *(events.submission(f"unseen-{n}") for n in range(3)))
+
+            unseen = await delivered(stream, 3)
+
+    assert [each.signal.job_id for each in (*seen, *unseen)] == ["seen", "unseen-0", "unseen-1", "unseen-2"]
+    assert [each.position for each in unseen] == [2, 3, 4]
+
+
+async def delivered(stream: AsyncGenerator[messages.Message], count: int) -> list[messages.Delivered]:
+    """The next events, whatever stands between them."""
+    found: list[messages.Delivered] = []
+    while len(found) < count:
+        if isinstance(message := await anext(stream), messages.Delivered):
+            found.append(message)
+    return found
 
 
 async def test_a_caller_that_cancels_as_the_connection_breaks_is_not_kept() -> None:

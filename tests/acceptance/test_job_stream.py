@@ -18,6 +18,7 @@ from jobledger import app, errors
 from jobledger._proto import job as pb_job
 from jobledger._proto.jobledger import v1
 from jobledger.model import event
+from jobledger.store import listener
 from tests.support import clusterd, events, polling, services
 
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
@@ -514,6 +515,77 @@ async def test_listen_backend_alone_is_terminated_and_events_still_come(
         await services.publish(writer, events.submission("b"))
         async with asyncio.timeout(20):
             assert [message.jobId for message in await clusterd.take(call, 1)] == ["b"]
+
+
+MIXED = (
+    "ffffffff-ffff-ffff-ffff-ffffffffffff",
+    "01890a5d-ac96-774b-bcce-b302099a8057",
+    "00000000-0000-0000-0000-000000000000",
+    "01890a5d-0000-774b-bcce-b302099a8057",
+    "5b9a1c1e-11d1-11ee-be56-0242ac120002",
+    "7d9f7a3e-56d0-4f8c-8a39-4d3f5b1c0001",
+)
+"""Of versions 7, 1 and 4, the nil and the largest one, neither ascending nor descending in any reading."""
+
+
+async def test_uuids_of_all_versions_are_streamed_and_resumed_by_position_alone(
+    service: app.Service, client: clusterd.Subscriber
+) -> None:
+    for nth, uuid in enumerate(MIXED):
+        await services.publish(service, events.submission(f"job-{nth}", uuid=uuid))
+
+    for nth, after in enumerate(("", *MIXED[:-1])):
+        where = {"last_seen_uuid": after} if after else {"start_from": "earliest"}
+        call = client.stream(**where)
+        received = await clusterd.take(call, len(MIXED) - nth)
+        call.cancel()
+
+        assert [message.uuid for message in received] == list(MIXED[nth:])
+
+
+async def test_events_come_within_the_poll_while_the_listener_cannot_connect_again(
+    database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listen = listener.Listener._listen
+    may_connect = asyncio.Event()
+    may_connect.set()
+    held: set[listener.Listener] = set()
+
+    async def listens(self: listener.Listener) -> None:
+        held.add(self)
+        await may_connect.wait()
+        held.discard(self)
+        await listen(self)
+
+    async def both_are_held() -> None:
+        assert len(held) == 2
+
+    monkeypatch.setattr(listener.Listener, "_listen", listens)
+    async with (
+        services.running(database) as writer,
+        services.running(database) as reader,
+        clusterd.subscriber(services.grpc_address(reader)) as client,
+        asyncio.timeout(60),
+    ):
+        call = client.stream()
+        await clusterd.initial(call)
+        may_connect.clear()
+        await polling.eventually(lambda: _terminate_listeners(connection))
+        await polling.eventually(both_are_held)
+        await services.publish(writer, events.submission("a"))
+        assert [message.jobId for message in await clusterd.take(call, 1)] == ["a"]
+        assert len(held) == 2
+        may_connect.set()
+        await polling.eventually(lambda: _listens(connection, 2))
+        await services.publish(writer, events.submission("b"))
+        assert [message.jobId for message in await clusterd.take(call, 1)] == ["b"]
+
+
+async def _listens(connection: Connection, count: int) -> None:
+    listening = await connection.fetchval(
+        "select count(*) from pg_stat_activity where datname = current_database() and query ilike 'listen %'"
+    )
+    assert listening == count
 
 
 async def _terminate_listeners(connection: Connection) -> None:

@@ -17,7 +17,7 @@ import pytest
 
 from jobledger import errors
 from jobledger.ledger import batch, rebuild
-from jobledger.model import event
+from jobledger.model import event, selection
 from jobledger.store import appends, engine, eventlog
 from tests.support import events, ledgers, polling
 
@@ -165,6 +165,35 @@ async def test_commit_that_is_still_under_way_is_waited_for_under_the_lock(
 
     assert (receipt.position, receipt.duplicate) == (1, False)
     assert await _count(connection) == 1
+
+
+async def test_append_that_is_held_after_its_insert_comes_before_the_one_that_waited(
+    database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit = eventlog.commit
+    inserted, may_commit = asyncio.Event(), asyncio.Event()
+
+    async def held(connected: engine.Own) -> None:
+        if not inserted.is_set():
+            inserted.set()
+            await may_commit.wait()
+        await commit(connected)
+
+    monkeypatch.setattr(eventlog, "commit", held)
+    async with ledgers.running(database) as first, ledgers.running(database) as second:
+        reading = asyncio.create_task(second.read(2, start_from=selection.StartFrom.EARLIEST))
+        early = asyncio.create_task(first.receipts(events.submission("a")))
+        await inserted.wait()
+        late = asyncio.create_task(second.receipts(events.submission("b")))
+        await polling.eventually(lambda: _waits_for_the_lock(connection))
+        assert await _count(connection) == 0
+        may_commit.set()
+        async with asyncio.timeout(30):
+            positions = [(await each)[0].position for each in (early, late)]
+            read = await reading
+
+    assert positions == [1, 2]
+    assert list(read) == [1, 2]
 
 
 async def _waits_for_the_lock(connection: Connection) -> None:

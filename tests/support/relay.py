@@ -1,4 +1,4 @@
-"""A TCP relay that can cut what goes through it, as a crash or a pulled cable does: without a word."""
+"""A TCP relay that cuts what goes through it, or swallows it, as a crash or a pulled cable does: silently."""
 
 from __future__ import annotations
 
@@ -16,25 +16,38 @@ class Relay:
         self.port = 0
         self._to_port = to_port
         self._open: set[asyncio.StreamWriter] = set()
+        self._forwards = _Forwarding()
 
     def cut(self) -> None:
         """Ends every connection now; new ones are taken as before."""
         for writer in self._open:
             writer.transport.abort()
 
+    def swallow(self) -> None:
+        """Hands nothing on any more of the connections that are open, and closes none; new ones work."""
+        self._forwards.stopped = True
+        self._forwards = _Forwarding()
+
     async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serves one connection until either end is gone."""
         there_reader, there = await asyncio.open_connection("127.0.0.1", self._to_port)
         self._open |= {writer, there}
-        await asyncio.gather(_pump(reader, there), _pump(there_reader, writer))
+        await asyncio.gather(
+            _pump(reader, there, self._forwards), _pump(there_reader, writer, self._forwards)
+        )
         self._open -= {writer, there}
 
 
-async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+class _Forwarding:
+    stopped = False
+
+
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, forwarding: _Forwarding) -> None:
     with contextlib.suppress(OSError):
         while data := await reader.read(READ_BYTES):
-            writer.write(data)
-            await writer.drain()
+            if not forwarding.stopped:
+                writer.write(data)
+                await writer.drain()
     writer.close()
 
 
