@@ -16,11 +16,11 @@ import pytest
 from jobledger import app
 from jobledger._proto import job as pb_job
 from jobledger._proto.jobledger import v1
-from tests.support import clusterd, events, polling, services
+from tests.support import clusterd, events, polling, scale, services
 
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 
-CALLS = 600
+CALLS = scale.count("CANCELLED", 600)
 READ_CONNECTIONS = 8
 """What a service has by default."""
 

@@ -535,7 +535,7 @@ async def test_uuids_of_all_versions_are_streamed_and_resumed_by_position_alone(
         await services.publish(service, events.submission(f"job-{nth}", uuid=uuid))
 
     for nth, after in enumerate(("", *MIXED[:-1])):
-        where = {"last_seen_uuid": after} if after else {"start_from": "earliest"}
+        where: dict[str, Any] = {"last_seen_uuid": after} if after else {"start_from": "earliest"}
         call = client.stream(**where)
         received = await clusterd.take(call, len(MIXED) - nth)
         call.cancel()

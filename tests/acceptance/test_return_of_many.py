@@ -14,10 +14,10 @@ import pytest
 from jobledger.ledger import pagecache, snapshot
 from jobledger.model import selection
 from jobledger.store import engine, eventlog, jobs
-from tests.support import clusterd, events, services
+from tests.support import clusterd, events, scale, services
 
 CONNECTIONS = 10
-SUBSCRIBERS = 100
+SUBSCRIBERS = scale.count("SUBSCRIBERS", 100)
 PAGE_EVENTS = 64
 EVENTS = 4 * PAGE_EVENTS
 

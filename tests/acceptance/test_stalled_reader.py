@@ -13,9 +13,9 @@ import pytest
 from jobledger.client import connection, publishing
 from jobledger.model import event
 from jobledger.web import health
-from tests.support import clusterd, events, polling, services
+from tests.support import clusterd, events, polling, scale, services
 
-STALLED = 20
+STALLED = scale.count("STALLED", 20)
 EVENTS = 3_000
 TABLE = '{"status":"complete","padding":"%s"}' % ("x" * 20_000)
 """With :data:`EVENTS` of them a stalled reader would have 60 MB to hold back."""

@@ -12,39 +12,59 @@ import pytest
 
 from jobledger import errors
 from jobledger.ledger import pagecache, snapshot, subscription, tail, window
-from jobledger.model import selection
+from jobledger.model import event, selection
 from jobledger.store import engine, eventlog
-from tests.support import events, ledgers, polling
+from tests.support import events, ledgers, polling, scale
 from tests.support import postgres as support
 
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
+
+
+WRITERS = 16
+"""At each of two processes."""
+
+EVENTS_A_WRITER = scale.count("EVENTS_A_WRITER", 10)
 
 
 async def _fill(ledger: ledgers.Ledger, count: int) -> None:
     await ledger.receipts(*(events.submission(f"job-{n}") for n in range(count)))
 
 
-async def test_concurrent_writers_with_pauses_are_read_without_a_gap(database: str) -> None:
+async def test_concurrent_writers_with_pauses_and_rollbacks_are_read_without_a_gap(
+    database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
     chance = random.Random(3)  # noqa: S311 - a test's choice
+    commit = eventlog.commit
+
+    async def paused(connected: engine.Connection) -> None:
+        await asyncio.sleep(chance.random() * 0.005)
+        await commit(connected)
+
+    monkeypatch.setattr(eventlog, "commit", paused)
+    # Only Postgres refuses these: the transaction that they are in is rolled back.
+    await connection.execute("alter table job_events add check (job_name <> 'cursed')")
+    recorded: list[int] = []
 
     async def write(ledger: ledgers.Ledger, writer: int) -> None:
-        for n in range(20):
-            outcome = await ledger.append(
-                events.submission(
-                    f"job-{writer}-{n}", job_status="none" if chance.random() < 0.2 else "pending"
-                )
-            )
-            assert len(outcome) == 1
+        for n in range(EVENTS_A_WRITER):
+            name = "cursed" if chance.random() < 0.05 else "blessed"
+            [outcome] = await ledger.append(events.submission(f"job-{writer}-{n}", job_name=name))
+            assert isinstance(outcome, event.Receipt) is (name == "blessed")
+            if isinstance(outcome, event.Receipt):
+                recorded.append(outcome.position)
             await asyncio.sleep(chance.random() * 0.002)
 
+    total = 2 * WRITERS * EVENTS_A_WRITER
     async with ledgers.running(database) as here, ledgers.running(database) as there:
-        tailing = asyncio.create_task(here.read(400, start_from="earliest"))
-        await asyncio.gather(*(write(ledger, w) for w in range(16) for ledger in (here, there)))
-        head = (await here.receipts(events.submission("last")))[0].position
-        await _fill(here, 400 - min(head, 400))
+        tailing = asyncio.create_task(here.read(total, start_from="earliest"))
+        await asyncio.gather(*(write(ledger, w) for w in range(WRITERS) for ledger in (here, there)))
+        refused = total - len(recorded)
+        await _fill(there, refused)
         positions = await tailing
 
-    assert list(positions) == list(range(1, len(positions) + 1))
+    assert refused > 0
+    assert sorted(recorded) == list(range(1, total - refused + 1))
+    assert list(positions) == list(range(1, total + 1))
 
 
 async def test_append_that_holds_its_transaction_open_is_seen_before_its_follower(
