@@ -84,7 +84,7 @@ class _Phase:
     """Seconds that each REST request took meanwhile."""
 
     rows: int
-    """Rows of the log that Postgres read, without those of the requests and of finding each start."""
+    """Rows of the log that Postgres read, without those of the requests."""
 
 
 async def _phase(
@@ -101,7 +101,7 @@ async def _phase(
         over.set()
         waited = await waiting
     # A session's statistics are certain to be there once it has ended.
-    rows = int(await _value(server.dsn, FETCHED)) - int(before) - len(waited) - readers
+    rows = int(await _value(server.dsn, FETCHED)) - int(before) - len(waited)
     return _Phase(took=took, waited=waited, rows=rows)
 
 
