@@ -11,7 +11,7 @@ follows from it but those statements.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TypeAlias
@@ -69,13 +69,22 @@ class _Recording:
     changed: dict[str, job.Job]
 
 
-async def record(
-    connection: engine.Connection, drafts: Sequence[completion.Draft], rules: Rules
-) -> tuple[list[Outcome], Written]:
-    """Append a batch; the outcomes in the drafts' order, and what was written.
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A batch that is worked out, and not written yet."""
 
-    A draft that is refused leaves no gap and touches no other.
-    """
+    outcomes: list[Outcome]
+    """In the drafts' order; they hold once it is written and committed."""
+
+    written: Written
+    changed: Collection[job.Job]
+    """The jobs as they are then."""
+
+
+async def prepare(
+    connection: engine.Connection, drafts: Sequence[completion.Draft], rules: Rules
+) -> Prepared:
+    """Work a batch out. A draft that is refused leaves no gap and touches no other."""
     state = await appends.state(
         connection, {draft.uuid for draft in drafts}, {draft.signal.job_id for draft in drafts}
     )
@@ -91,9 +100,14 @@ async def record(
         changed={},
     )
     outcomes = [_outcome(recording, draft) for draft in drafts]
-    if recording.rows:
-        await appends.write(connection, recording.rows, recording.changed.values())
-    return outcomes, Written(state.position, state.uuid, recording.rows)
+    written = Written(state.position, state.uuid, recording.rows)
+    return Prepared(outcomes, written, recording.changed.values())
+
+
+async def write(connection: engine.Connection, prepared: Prepared) -> None:
+    """Add a batch to the log and the view, in the transaction in which it was prepared."""
+    if prepared.written.rows:
+        await appends.write(connection, prepared.written.rows, prepared.changed)
 
 
 async def _rank_tables(
