@@ -11,7 +11,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from jobledger.ledger import pagecache, snapshot
+from jobledger.ledger import pagecache, start, subscription
 from jobledger.model import selection
 from jobledger.store import engine, eventlog, jobs
 from tests.support import clusterd, events, scale, services
@@ -41,15 +41,15 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> Counter[object]:
 @pytest.fixture
 def together(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have a snapshot take until everybody has asked for it."""
-    take, read = snapshot.Snapshots.take, jobs.snapshot
-    asked: list[selection.Filter] = []
+    find, read = start.Starts.find, jobs.snapshot
+    asked: list[selection.StreamRequest] = []
     all_asked = asyncio.Event()
 
-    async def asking(self: snapshot.Snapshots, wanted: selection.Filter) -> snapshot.Shared:
-        asked.append(wanted)
+    async def asking(self: start.Starts, request: selection.StreamRequest) -> subscription.Start:
+        asked.append(request)
         if len(asked) == SUBSCRIBERS:
             all_asked.set()
-        return await take(self, wanted)
+        return await find(self, request)
 
     async def reading(connection: engine.Connection, wanted: selection.Filter) -> jobs.Snapshot:
         await all_asked.wait()
@@ -57,7 +57,7 @@ def together(monkeypatch: pytest.MonkeyPatch) -> None:
 
     # This process is server and all clients: on a busy machine a connection may take its time.
     monkeypatch.setattr(engine, "CALLER_PATIENCE_SECONDS", 60.0)
-    monkeypatch.setattr(snapshot.Snapshots, "take", asking)
+    monkeypatch.setattr(start.Starts, "find", asking)
     monkeypatch.setattr(jobs, "snapshot", reading)
 
 
@@ -71,9 +71,9 @@ async def clients(address: str) -> AsyncGenerator[Sequence[clusterd.Subscriber]]
 
 
 @pytest.mark.usefixtures("together")
-@pytest.mark.parametrize("start", ["earliest", "snapshot"])
+@pytest.mark.parametrize("start_from", ["earliest", "snapshot"])
 async def test_subscribers_that_return_at_once_cost_one_read_a_page_and_rest_is_answered(
-    database: str, reads: Counter[object], start: str
+    database: str, reads: Counter[object], start_from: str
 ) -> None:
     async with services.running(database) as before:
         await services.publish(before, *(events.submission(f"job-{n}") for n in range(EVENTS)))
@@ -83,7 +83,7 @@ async def test_subscribers_that_return_at_once_cost_one_read_a_page_and_rest_is_
         clients(services.grpc_address(service)) as some,
     ):
         url = f"http://127.0.0.1:{service.http_port}/v4/cwai/job/job-7?regionID=default"
-        calls = [some[n % CONNECTIONS].stream(start_from=start, lists=True) for n in range(SUBSCRIBERS)]
+        calls = [some[n % CONNECTIONS].stream(start_from=start_from, lists=True) for n in range(SUBSCRIBERS)]
         returning = [asyncio.create_task(_take_all(call)) for call in calls]
         answers: list[int] = []
         while not all(task.done() for task in returning):
