@@ -6,7 +6,9 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import AsyncGenerator, Sequence
+from typing import Any
 
+import grpclib.client
 import pytest
 
 from jobledger import app, errors
@@ -34,6 +36,21 @@ async def test_a_lost_connection_leaves_no_cancellation_behind(service: app.Serv
             await caught_up(stream)
 
             assert task.cancelling() == 0
+
+
+async def test_a_connection_that_is_lost_before_it_is_used_is_a_server_that_is_away(
+    service: app.Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connect = grpclib.client.Channel.__connect__
+
+    async def lost(self: grpclib.client.Channel) -> Any:
+        protocol = await connect(self)
+        protocol.processor.connection.close()
+        return protocol
+
+    monkeypatch.setattr(grpclib.client.Channel, "__connect__", lost)
+    with pytest.raises(errors.ServerUnreachable, match="lost at once"):
+        await publishing.append(connection.Address("127.0.0.1", service.grpc_port), [events.submission()])
 
 
 async def test_a_connection_that_goes_silent_is_given_up_and_what_came_meanwhile_is_handed_over_once(

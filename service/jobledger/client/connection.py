@@ -116,6 +116,11 @@ async def start(stream: grpclib.client.Stream[Any, Any], address: Address) -> No
         raise errors.ServerUnreachable(str(address), f"not within {CONNECT_SECONDS} s") from error
     except OSError as error:
         raise errors.ServerUnreachable(str(address), error.strerror or str(error)) from error
+    except AttributeError as error:
+        # What grpclib makes of a connection that is lost between being there and being used.
+        if error.name != "_transport":
+            raise
+        raise errors.ServerUnreachable(str(address), "the connection was lost at once") from error
 
 
 class Waits(utils.Wrapper):
