@@ -53,6 +53,26 @@ async def test_those_who_resume_after_the_same_event_at_once_cost_one_look_up(
     assert all(each is found[0] for each in found)
 
 
+@pytest.mark.parametrize("start_from", [selection.StartFrom.EARLIEST, selection.StartFrom.LATEST])
+async def test_those_who_start_at_an_end_of_the_log_at_once_cost_one_look(
+    ledger: ledgers.Ledger, monkeypatch: pytest.MonkeyPatch, start_from: selection.StartFrom
+) -> None:
+    await ledger.receipts(events.submission())
+    looks: list[object] = []
+    last = eventlog.last
+
+    async def counted(connection: engine.Connection) -> event.Position:
+        looks.append(connection)
+        return await last(connection)
+
+    monkeypatch.setattr(eventlog, "last", counted)
+    request = selection.StreamRequest(start_from=start_from)
+    found = await asyncio.gather(*(ledger.starts.find(request) for _ in range(MANY)))
+
+    assert len(looks) == 1
+    assert all(each is found[0] for each in found)
+
+
 async def test_event_that_was_appended_while_another_looked_for_it_is_found(
     ledger: ledgers.Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:

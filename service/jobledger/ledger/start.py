@@ -39,9 +39,9 @@ class Starts:
             return await self._after_together(_parsed(request.after))
         match request.start_from:
             case selection.StartFrom.EARLIEST:
-                return await self._at_the_floor()
+                return await self._together(request.start_from, self._at_the_floor)
             case selection.StartFrom.LATEST:
-                return await self._at_the_head()
+                return await self._together(request.start_from, self._at_the_head)
             case selection.StartFrom.SNAPSHOT | None:
                 return await self._together(request.filter, partial(self._snapshot, request.filter))
 
