@@ -31,7 +31,7 @@ TABLES = 200
 
 
 def table(chance: random.Random) -> str:
-    """A rank table of about 20 KB."""
+    """A rank table of about 20 KB, without spaces, as Go writes it."""
 
     def address() -> str:
         return ".".join(str(chance.randrange(1, 255)) for _ in range(4))
@@ -42,6 +42,7 @@ def table(chance: random.Random) -> str:
             "device_id": str(rank % DEVICES),
             "device_ip": address(),
             "rank_id": str(rank),
+            "slot": str(rank),
             "serial": serial,
         }
 
@@ -55,7 +56,7 @@ def table(chance: random.Random) -> str:
         for nth in range(SERVERS)
     ]
     whole = {"status": "complete", "server_list": servers, "server_count": str(SERVERS), "total": 1}
-    return json.dumps(whole)
+    return json.dumps(whole, separators=(",", ":"))
 
 
 def submissions(tables: list[str], count: int) -> list[event.Submission]:
