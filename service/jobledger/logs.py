@@ -58,6 +58,7 @@ def configure(*, level: str, form: Format) -> None:
     )
     logging.basicConfig(level=level, handlers=[handler], force=True)
     logging.getLogger("alembic.runtime.migration").addFilter(_says_something)
+    logging.getLogger("alembic.runtime.plugins").setLevel(logging.WARNING)
 
 
 def _says_something(record: logging.LogRecord) -> bool:
