@@ -19,7 +19,6 @@ import reader
 from aiohttp import web
 
 CONNECTIONS: Final = 64
-END_STREAM: Final = 1
 PAUSE_SECONDS: Final = 0.005
 """Between two requests of :func:`delays`."""
 
@@ -81,7 +80,10 @@ class GrpcCaller(Caller):
     """The same with unary calls of one method, each on the next stream of its connection."""
 
     METHOD = "/jobledger.v1.Ledger/Append"
-    _rest = b""
+
+    def __init__(self, request: Callable[[int], bytes], number: int, ends: float) -> None:
+        super().__init__(request, number, ends)
+        self._frames = reader.Frames()
 
     def write(self, transport: asyncio.Transport) -> None:
         """Send the next call; the service grants far more window than a run needs."""
@@ -91,23 +93,16 @@ class GrpcCaller(Caller):
         data = b"\0" + struct.pack(">I", len(message)) + message
         opening = b"" if self.answers else reader.grpc_opening()
         headers = reader.grpc_headers(stream, self.METHOD)
-        transport.write(opening + headers + reader.frame(reader.DATA, END_STREAM, stream, data))
+        transport.write(opening + headers + reader.frame(reader.DATA, reader.END_STREAM, stream, data))
 
     def data_received(self, data: bytes) -> None:
         """Go on when the trailers came."""
-        data = self._rest + data
-        place, over = 0, False
-        while place + 9 <= len(data):
-            ends = place + 9 + int.from_bytes(data[place : place + 3], "big")
-            if ends > len(data):
-                break
-            kind, flags = data[place + 3], data[place + 4]
-            over = over or (kind == reader.HEADERS and bool(flags & END_STREAM))
-            if kind in {reader.SETTINGS, reader.PING} and not flags & 1 and self._transport is not None:
-                answer = b"" if kind == reader.SETTINGS else data[place + 9 : ends]
-                self._transport.write(reader.frame(kind, 1, 0, answer))
-            place = ends
-        self._rest = data[place:]
+        over = False
+        for kind, flags, _, payload in self._frames.of(data):
+            over = over or (kind == reader.HEADERS and bool(flags & reader.END_STREAM))
+            owed = reader.acknowledgement(kind, flags, payload)
+            if owed and self._transport is not None:
+                self._transport.write(owed)
         if over:
             self.answered()
 

@@ -176,7 +176,12 @@ def encoded_signal(job_id: str, uuid: str = "") -> bytes:
         + '],"server_id":"10.20.0.1",'
         '"host_ip":"10.20.0.1","server_name":"node-1"}],"server_count":"1","total":1}'
     )
-    given = Signal(
+    return encoded(running_signal(job_id, table, uuid))
+
+
+def running_signal(job_id: str, rank_table: str, uuid: str = "") -> Signal:
+    """What a running job's publisher says; without a uuid it gets one."""
+    return Signal(
         uuid=uuid or str(uuid4()),
         job_id=job_id,
         job_name="train-llama",
@@ -186,9 +191,13 @@ def encoded_signal(job_id: str, uuid: str = "") -> bytes:
         time="1700000000",
         cm_index="0",
         total="1",
-        hccl_json=table,
+        hccl_json=rank_table,
         operator="add",
     )
+
+
+def encoded(given: Signal) -> bytes:
+    """A signal as its publisher sends it."""
     return messages.JobSummarySignal.FromString(
         signals.stored_signal(given) + signals.given_signal(given)
     ).SerializeToString()
@@ -196,18 +205,19 @@ def encoded_signal(job_id: str, uuid: str = "") -> bytes:
 
 def encoded_request(job_ids: Sequence[str]) -> bytes:
     """An AppendRequest of one event a job."""
-    return _request([encoded_signal(job_id) for job_id in job_ids])
+    return request([encoded_signal(job_id) for job_id in job_ids])
 
 
 def template_request(events: int) -> bytes:
     """An AppendRequest of so many events, each of a new job, with ``writer.MARK`` in each uuid and job id."""
     mark = writer.MARK.decode()
     uuids = [f"{mark}-0000-4000-8000-{nth:012}" for nth in range(events)]
-    return _request([encoded_signal(f"job-{mark}-{nth}", uuid) for nth, uuid in enumerate(uuids)])
+    return request([encoded_signal(f"job-{mark}-{nth}", uuid) for nth, uuid in enumerate(uuids)])
 
 
-def _request(encoded: Sequence[bytes]) -> bytes:
-    events = [messages.EventParts(signal=each).SerializeToString() for each in encoded]
+def request(signals_sent: Sequence[bytes]) -> bytes:
+    """An AppendRequest of encoded signals."""
+    events = [messages.EventParts(signal=each).SerializeToString() for each in signals_sent]
     return messages.AppendRequestParts(events=events).SerializeToString()
 
 

@@ -19,8 +19,7 @@ import harness
 from jobledger.ledger import admission, appender, batch
 from jobledger.model import event
 from jobledger.model.principal import Principal
-from jobledger.model.signal import Signal
-from jobledger.wire import messages, signals
+from jobledger.wire import messages
 
 PUBLISHERS = 32
 CHANNELS = 8
@@ -62,21 +61,7 @@ def table(chance: random.Random) -> str:
 def submissions(tables: list[str], count: int) -> list[event.Submission]:
     """Events of jobs that were not there before."""
     return [
-        event.Submission(
-            signal=Signal(
-                uuid=str(uuid4()),
-                job_id=f"job-{uuid4()}",
-                job_name="train-llama",
-                namespace="team-a",
-                framework="pytorch",
-                job_status="running",
-                time="1700000000",
-                cm_index="0",
-                total="1",
-                hccl_json=tables[nth % len(tables)],
-                operator="add",
-            )
-        )
+        event.Submission(signal=harness.running_signal(f"job-{uuid4()}", tables[nth % len(tables)]))
         for nth in range(count)
     ]
 
@@ -107,17 +92,6 @@ async def at_the_appender(dsn: str, given: list[event.Submission]) -> float:
     appending.close()
     await running
     return len(given) / took
-
-
-def encoded(given: list[event.Submission]) -> bytes:
-    """An AppendRequest."""
-    events = [
-        messages.EventParts(
-            signal=signals.stored_signal(each.signal) + signals.given_signal(each.signal)
-        ).SerializeToString()
-        for each in given
-    ]
-    return messages.AppendRequestParts(events=events).SerializeToString()
 
 
 async def through_grpc(address: str, requests: list[bytes]) -> float:
@@ -151,7 +125,10 @@ async def measure(events: int) -> list[harness.Row]:
     async with harness.postgres() as server:
         async with harness.serving(server) as service:
             requests = [
-                encoded(submissions(tables, EVENTS_A_MESSAGE)) for _ in range(events // EVENTS_A_MESSAGE)
+                harness.request(
+                    [harness.encoded(each.signal) for each in submissions(tables, EVENTS_A_MESSAGE)]
+                )
+                for _ in range(events // EVENTS_A_MESSAGE)
             ]
             grpc = await through_grpc(service.grpc, requests)
             del requests

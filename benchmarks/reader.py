@@ -31,6 +31,34 @@ def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
     return struct.pack(">I", len(payload))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + payload
 
 
+class Frames:
+    """What comes on a connection, cut into the frames of HTTP/2."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def of(self, data: bytes) -> list[tuple[int, int, int, bytes]]:
+        """Kind, flags, stream and payload of each frame that is whole now."""
+        data = self._rest + data
+        place, whole = 0, list[tuple[int, int, int, bytes]]()
+        while place + 9 <= len(data):
+            ends = place + 9 + int.from_bytes(data[place : place + 3], "big")
+            if ends > len(data):
+                break
+            stream = int.from_bytes(data[place + 5 : place + 9], "big")
+            whole.append((data[place + 3], data[place + 4], stream, data[place + 9 : ends]))
+            place = ends
+        self._rest = data[place:]
+        return whole
+
+
+def acknowledgement(kind: int, flags: int, payload: bytes) -> bytes:
+    """What a client owes for a frame: to settings and pings an answer, else nothing."""
+    if kind not in {SETTINGS, PING} or flags & 1:
+        return b""
+    return frame(kind, 1, 0, b"" if kind == SETTINGS else payload)
+
+
 def grpc_opening() -> bytes:
     """A client's first bytes: the preface, and all the window that there is."""
     return (
@@ -96,29 +124,22 @@ class GrpcStream(Stream):
 
     def __init__(self, port: int, request: bytes) -> None:
         super().__init__(port, request)
-        self._rest = b""
+        self._frames = Frames()
 
     def receive(self) -> None:
         """Take the frames that are whole."""
-        data = self._rest + self.socket.recv(1 << 20)
-        if len(data) == len(self._rest):
+        data = self.socket.recv(1 << 20)
+        if not data:
             raise SystemExit(f"the server closed a stream after {self.messages} messages")
-        place, payloads = 0, list[bytes]()
-        while place + 9 <= len(data):
-            ends = place + 9 + int.from_bytes(data[place : place + 3], "big")
-            if ends > len(data):
-                break
-            kind, flags = data[place + 3], data[place + 4]
+        payloads = list[bytes]()
+        for kind, flags, _, payload in self._frames.of(data):
             if kind == DATA:
-                payloads.append(data[place + 9 : ends])
+                payloads.append(payload)
             elif kind == HEADERS:
                 self.open, self.ended = True, bool(flags & END_STREAM)
-                self.headers = data[place + 9 : ends]
-            elif kind in {SETTINGS, PING} and not flags & 1:
-                answer = b"" if kind == SETTINGS else data[place + 9 : ends]
-                self.socket.sendall(frame(kind, 1, 0, answer))
-            place = ends
-        self._rest = data[place:]
+                self.headers = payload
+            elif owed := acknowledgement(kind, flags, payload):
+                self.socket.sendall(owed)
         self.take(b"".join(payloads))
 
 

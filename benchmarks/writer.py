@@ -28,8 +28,7 @@ FRAME_BYTES = 16_384
 """The largest frame that every server takes."""
 
 START_WINDOW = 65_535
-DATA, HEADERS, RST_STREAM, SETTINGS, PING, GOAWAY, WINDOW_UPDATE = 0, 1, 3, 4, 6, 7, 8
-ACKNOWLEDGED = 1
+RST_STREAM, GOAWAY, WINDOW_UPDATE = 3, 7, 8
 INITIAL_WINDOW_SIZE = 4
 
 
@@ -52,7 +51,7 @@ class Connection:
         self._load = load
         self._window = START_WINDOW
         self._waiting = deque[Publisher]()
-        self._rest = b""
+        self._frames = reader.Frames()
         self.socket.sendall(
             reader.grpc_opening()
             + b"".join(reader.grpc_headers(stream, METHOD) for stream in self.publishers)
@@ -73,7 +72,7 @@ class Connection:
             publisher.window -= need
             message = self._load.next_message()
             frames += (
-                reader.frame(DATA, 0, publisher.stream, message[at : at + FRAME_BYTES])
+                reader.frame(reader.DATA, 0, publisher.stream, message[at : at + FRAME_BYTES])
                 for at in range(0, need, FRAME_BYTES)
             )
         if frames:
@@ -81,23 +80,17 @@ class Connection:
 
     def receive(self) -> list[Publisher]:
         """The publishers whose message was answered."""
-        data = self._rest + self.socket.recv(1 << 20)
-        if len(data) == len(self._rest):
+        data = self.socket.recv(1 << 20)
+        if not data:
             raise SystemExit("the server closed a connection")
-        place, answered = 0, list[Publisher]()
-        while place + 9 <= len(data):
-            ends = place + 9 + int.from_bytes(data[place : place + 3], "big")
-            if ends > len(data):
-                break
-            stream = int.from_bytes(data[place + 5 : place + 9], "big")
-            if data[place + 3] == DATA:
-                if int.from_bytes(data[place + 10 : place + 14], "big") != ends - place - 14:
+        answered = list[Publisher]()
+        for kind, flags, stream, payload in self._frames.of(data):
+            if kind == reader.DATA:
+                if int.from_bytes(payload[1:5], "big") != len(payload) - 5:
                     raise SystemExit("an answer came in pieces: make the requests smaller")
                 answered.append(self.publishers[stream])
             else:
-                self._control(data[place + 3], data[place + 4], stream, data[place + 9 : ends])
-            place = ends
-        self._rest = data[place:]
+                self._control(kind, flags, stream, payload)
         self._flush()
         return answered
 
@@ -108,11 +101,11 @@ class Connection:
                 self.publishers[stream].window += grown
             else:
                 self._window += grown
-        elif kind in {RST_STREAM, GOAWAY} or (kind == HEADERS and flags & 1):
+        elif kind in {RST_STREAM, GOAWAY} or (kind == reader.HEADERS and flags & reader.END_STREAM):
             raise SystemExit(f"the server ended stream {stream}: frame {kind}, {payload!r}")
-        elif kind in {SETTINGS, PING} and not flags & ACKNOWLEDGED:
-            self.socket.sendall(reader.frame(kind, ACKNOWLEDGED, 0, b"" if kind == SETTINGS else payload))
-            for name, value in struct.iter_unpack(">HI", payload) if kind == SETTINGS else ():
+        elif owed := reader.acknowledgement(kind, flags, payload):
+            self.socket.sendall(owed)
+            for name, value in struct.iter_unpack(">HI", payload) if kind == reader.SETTINGS else ():
                 if name == INITIAL_WINDOW_SIZE:
                     for publisher in self.publishers.values():
                         publisher.window += value - START_WINDOW

@@ -10,22 +10,13 @@ import msgspec
 
 from jobledger import errors
 from jobledger.client import messages
-from jobledger.model import event, signal
+from jobledger.model import event, jsontext, signal
 
 NOT_GIVEN = msgspec.Raw(b'""')
 
 _RENAMED = {**signal.WIRE_NAMES, "account_id": "accountId", "user_id": "userId"}
 _AT = re.compile(r"^(?P<problem>.*?)(?: - at `\$\.?(?P<path>.*)`)?$", re.DOTALL)
 _MISFIT = re.compile(r"Expected `(?P<wanted>.*)`, got `(?P<got>.*)`")
-_KINDS = {
-    "str": "a string",
-    "int": "an integer",
-    "float": "a number with a fraction",
-    "bool": "true or false",
-    "null": "null",
-    "array": "a list",
-    "object": "an object",
-}
 _NAMED = re.compile(r"(?P<problem>unknown|missing required) field `(?P<name>.*)`")
 
 
@@ -162,7 +153,7 @@ def _wrong_shape(error: msgspec.ValidationError, line: bytes) -> NoReturn:
 
 
 def _kinds(words: str) -> str:
-    return " or ".join(_KINDS.get(word, word) for word in words.split(" | "))
+    return " or ".join(jsontext.KINDS.get(word, word) for word in words.split(" | "))
 
 
 def _plain_value(line: bytes, path: str) -> str | None:

@@ -83,12 +83,11 @@ class Shared:
 
 
 class Snapshots:
-    """Takes snapshots; those who ask while one is being taken get that one."""
+    """Takes snapshots; ``start.Starts`` gives one to all who ask while it is being taken."""
 
     def __init__(self, pool: engine.ReadPool, cache: pagecache.PageCache) -> None:
         self._pool = pool
         self._cache = cache
-        self._taking: dict[selection.Filter, asyncio.Task[Shared]] = {}
 
     async def take(self, wanted: selection.Filter) -> Shared:
         """A snapshot of the jobs that pass a filter.
@@ -96,13 +95,6 @@ class Snapshots:
         Raises:
             errors.DatabaseUnavailable: Postgres is away.
         """
-        taking = self._taking.get(wanted)
-        if taking is None:
-            taking = self._taking[wanted] = asyncio.create_task(self._take(wanted))
-            taking.add_done_callback(lambda _: self._taking.pop(wanted))
-        return await asyncio.shield(taking)
-
-    async def _take(self, wanted: selection.Filter) -> Shared:
         async with self._pool.connection() as connection:
             found = await jobs.snapshot(connection, wanted)
         if wanted.operators and event.Operator.ADD not in wanted.operators:

@@ -36,16 +36,6 @@ _PLACE = re.compile(r"(?P<problem>.*?)(?: - at `\$(?P<path>.*)`)?", re.DOTALL)
 _STEP = re.compile(r"\.(\w+)|\[(\d+)\]")
 _INTEGER = re.compile(r"[+-]?\d{1,19}", re.ASCII)
 
-_KINDS = {
-    "str": "a string",
-    "int": "an integer",
-    "decimal": "a number with a fraction",
-    "bool": "true or false",
-    "null": "null",
-    "array": "a list",
-    "object": "an object",
-}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parsed:
@@ -241,9 +231,9 @@ def _refusal(message: str, given: object) -> errors.InvalidEvent:
 
 def _expectation(problem: str) -> tuple[str, str]:
     words = cast("list[str]", re.findall(r"`(\w+)`", problem))
-    wanted = _KINDS.get(words[0], words[0]) if words else "what the document says"
+    wanted = jsontext.KINDS.get(words[0], words[0]) if words else "what the document says"
     if len(words) > 1:
-        return wanted, f"is {_KINDS.get(words[1], words[1])}"
+        return wanted, f"is {jsontext.KINDS.get(words[1], words[1])}"
     bound = re.search(r"[<>]= (-?\d+)", problem)
     return (f"{wanted} {bound.group()}", "is out of range") if bound else (wanted, "does not fit")
 

@@ -31,6 +31,18 @@ MAX_EXPONENT = 308
 MAX_NUMBER_LENGTH = 400
 """Characters of a number: enough for every one within MAX_EXPONENT, too few to cost time."""
 
+KINDS = {
+    "str": "a string",
+    "int": "an integer",
+    "float": "a number with a fraction",
+    "decimal": "a number with a fraction",
+    "bool": "true or false",
+    "null": "null",
+    "array": "a list",
+    "object": "an object",
+}
+"""What msgspec's errors call a value's kind, in words."""
+
 _CODEC = msgspec.json.Encoder(order="sorted", decimal_format="number")
 _MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _OUTLINE = bytes.maketrans(b"123456789.E,[ \t\r\n", b"0000000000e" + 6 * b":")
