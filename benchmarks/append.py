@@ -34,7 +34,7 @@ async def through_append_stream(
 
     The rate is of events a second in all.
     """
-    before = await _recorded(service.postgres)
+    before = await harness.recorded(service.postgres)
     options = (service.grpc_port, CHANNELS, publishers, before, SECONDS, *([rate / events] if rate else ()))
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, str(Path(__file__).with_name("writer.py")), *map(str, options)),
@@ -43,18 +43,10 @@ async def through_append_stream(
     )
     out, _ = await process.communicate(harness.template_request(events))
     told = json.loads(out)
-    recorded = await _recorded(service.postgres) - before
+    recorded = await harness.recorded(service.postgres) - before
     if recorded != told["messages"] * events:
         raise SystemExit(f"{told['messages']} messages of {events} events, and {recorded} in the log")
     return recorded / told["seconds"], told["delays"]
-
-
-async def _recorded(dsn: str) -> int:
-    connection = await asyncpg.connect(dsn)
-    try:
-        return await connection.fetchval("select coalesce(max(position), 0) from job_events")
-    finally:
-        await connection.close()
 
 
 async def plain_inserts(dsn: str) -> float:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
+import asyncpg
 import channels
 import writer
 
@@ -160,6 +161,15 @@ async def fill(address: str, events: int, *, jobs: int) -> float:
         took = time.perf_counter() - began
         await call.done_writing()
     return events / took
+
+
+async def recorded(dsn: str) -> int:
+    """How many events the log holds."""
+    connection = await asyncpg.connect(dsn)
+    try:
+        return await connection.fetchval("select coalesce(max(position), 0) from job_events")
+    finally:
+        await connection.close()
 
 
 def resident_bytes(pid: int) -> int:

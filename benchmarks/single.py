@@ -9,7 +9,6 @@ import asyncio
 import json
 import re
 
-import asyncpg
 import calling
 import harness
 
@@ -44,7 +43,7 @@ async def measure(seconds: float) -> list[harness.Row]:
     async with harness.serving() as service, calling.hello() as hello:
         plain = await calling.rate(hello, lambda _: calling.get("/"), seconds)
         rates = {f"aiohttp's hello, {calling.CONNECTIONS} connections": plain}
-        before = await recorded(service.postgres)
+        before = await harness.recorded(service.postgres)
         for what, server, caller, template in (
             ("unary Append of one event", calling.Asked.grpc(service), calling.GrpcCaller, append_request()),
             ("REST POST of one event", calling.Asked.http(service), calling.Caller, post_request()),
@@ -54,7 +53,7 @@ async def measure(seconds: float) -> list[harness.Row]:
                 return template.replace(MARK, b"%08d" % nth)
 
             found = rates[what] = await calling.rate(server, request, seconds, caller)
-            after = await recorded(service.postgres)
+            after = await harness.recorded(service.postgres)
             if after - before != found.answers:
                 raise SystemExit(f"{what}: {found.answers} answers, but {after - before} events in the log")
             before = after
@@ -69,15 +68,6 @@ async def measure(seconds: float) -> list[harness.Row]:
         )
         for what, each in rates.items()
     ]
-
-
-async def recorded(dsn: str) -> int:
-    """How many events the log holds."""
-    connection = await asyncpg.connect(dsn)
-    try:
-        return await connection.fetchval("select coalesce(max(position), 0) from job_events")
-    finally:
-        await connection.close()
 
 
 async def main() -> None:
