@@ -24,7 +24,7 @@ export PIP_BUILD_CONSTRAINT := constraints.txt
 export TRACE
 
 .DEFAULT_GOAL := help
-.PHONY: help run test demo check style types layers generated proto bench soak clean
+.PHONY: help run test demo check style types layers generated proto bench soak cases clean
 
 help:
 	@echo 'make run     the service, with a Postgres of its own, on 127.0.0.1; needs nothing but Python 3.11 or newer'
@@ -32,7 +32,8 @@ help:
 	@echo 'make demo    plays a trace into the running service while subscribers follow; TRACE=file for a real one'
 	@echo 'make check   what must hold before a commit: style, types, layers, generated code'
 	@echo 'make bench   how fast it is, beside pgbench, NATS JetStream, grpc.aio and aiohttp; FULL=1 for a log of ten million'
-	@echo 'make soak    ten minutes (SOAK_SECONDS) of stalled, slow, flapping and fast readers: no loss, memory flat'
+	@echo 'make soak    ten minutes (SOAK_SECONDS) of stalled, slow, flapping and fast readers: no loss, memory flat; then make cases'
+	@echo 'make cases   what CI takes little of, at its own figures: 100,000 events, ten minutes asleep …; ARGS="19 21" for some'
 	@echo 'make proto   makes the code in service/jobledger/_proto again'
 	@echo 'make clean   removes .venv; the data in .data stays'
 	@echo 'PYTHON=python3.12 names another Python.'
@@ -72,8 +73,12 @@ proto: .venv/installed-dev
 bench: .venv/installed-bench
 	@PYTHONPATH=service:benchmarks $(BIN)/python benchmarks/bench.py $(ARGS)
 
-soak: .venv/installed-bench
-	@PYTHONPATH=service:benchmarks $(BIN)/python benchmarks/soak.py $(ARGS)
+soak: .venv/installed-bench .venv/installed-dev
+	@PYTHONPATH=service:benchmarks $(BIN)/python benchmarks/soak.py
+	@$(BIN)/python benchmarks/cases.py
+
+cases: .venv/installed-dev
+	@$(BIN)/python benchmarks/cases.py $(ARGS)
 
 clean:
 	rm -rf .venv

@@ -16,10 +16,16 @@ from collections.abc import AsyncGenerator, Iterator
 import asyncpg
 import pytest
 
-from tests.support import clusterd, clusters, load, polling, services
+from tests.support import clusterd, clusters, load, polling, scale, services
 
 BACK_SECONDS = 60.0
 """Within this time of a fault's end everything works again, by itself; on an idle machine, within 10 s."""
+
+TERMINATING_SECONDS = scale.count("TERMINATING_SECONDS", 10)
+"""How long sessions are terminated at random."""
+
+NOTIFY_PAGES = scale.count("NOTIFY_PAGES", 64)
+"""Of 8 KB in the queue of notifications; 64 is the least that Postgres takes, 1,048,576 its default."""
 
 
 @pytest.fixture
@@ -52,7 +58,7 @@ async def test_sessions_terminated_at_random_lose_and_double_nothing(cluster: cl
     chance = random.Random(27)  # noqa: S311 - a test's choice
     terminated = 0
     async with loaded(cluster.dsn) as traffic:
-        until = time.monotonic() + float(os.environ.get("JOBLEDGER_TEST_SOAK_SECONDS", "10"))
+        until = time.monotonic() + TERMINATING_SECONDS
         async with session(cluster.dsn) as connection:
             while time.monotonic() < until:
                 terminated += await connection.fetchval(
@@ -127,7 +133,7 @@ async def test_disk_too_full_for_the_write_ahead_log_loses_nothing() -> None:
 
 async def test_full_notify_queue_delays_and_fails_nothing() -> None:
     # Only Postgres 17 and newer have a queue that can be made small; before, it holds 8 GB.
-    with clusters.made(binaries="wheel", settings={"max_notify_queue_pages": "64"}) as cluster:
+    with clusters.made(binaries="wheel", settings={"max_notify_queue_pages": str(NOTIFY_PAGES)}) as cluster:
         dsn = cluster.dsn
         async with loaded(dsn) as traffic, session(dsn) as idle, session(dsn) as noisy:
             # One that listens and never ends its transaction holds up the queue's tail.
@@ -186,8 +192,11 @@ async def session(dsn: str) -> AsyncGenerator[asyncpg.Connection[asyncpg.Record]
 
 async def notify_for_ever(connection: asyncpg.Connection[asyncpg.Record]) -> None:
     """Send large notifications; ends with the error of a full queue."""
+    at_once = max(1, NOTIFY_PAGES // 256)
     while True:
-        await connection.execute("select pg_notify('anything', repeat('x', 7000) || random())")
+        await connection.execute(
+            "select pg_notify('anything', repeat('x', 7000) || random()) from generate_series(1, $1)", at_once
+        )
 
 
 async def back(traffic: load.Load) -> None:

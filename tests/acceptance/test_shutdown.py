@@ -19,9 +19,15 @@ import pytest
 
 from jobledger.client import connection, publishing
 from jobledger.model import event
-from tests.support import clusterd, events, load, polling, services
+from tests.support import clusterd, events, load, polling, scale, services
 
 GRACE_SECONDS = 10.0
+
+TOLD_SECONDS = scale.count("TOLD_SECONDS", 5)
+"""Within which every client hears of the end."""
+
+STOPPED_SECONDS = scale.count("STOPPED_SECONDS", 0)
+"""How long a process stands still; at least until its clients gave up."""
 
 PYTHONS = [each for each in os.environ.get("JOBLEDGER_TEST_PYTHONS", "").split(":") if each]
 
@@ -56,7 +62,7 @@ async def test_sigterm_tells_1_000_streams_where_to_resume_and_ends_within_the_g
     assert {end.message for end in ends} == {f"shutting down, resume from {receipt.uuid}"}
     assert {end.trailers["resume-uuid"] for end in ends} == {str(receipt.uuid)}
     assert process.process.returncode == 0
-    assert told_after < 5
+    assert told_after < TOLD_SECONDS
     assert took < GRACE_SECONDS
     for client in clients:
         await client.close()
@@ -103,7 +109,8 @@ async def test_process_that_was_stopped_for_seconds_goes_on_where_it_was(
 ) -> None:
     async with load.running(process.grpc, f"http://{process.http}", load.log_of(database)) as traffic:
         process.kill(signal.SIGSTOP)
-        await polling.eventually(lambda: gave_up(traffic), 20)
+        ends = time.monotonic() + STOPPED_SECONDS
+        await polling.eventually(lambda: gave_up(traffic, ends), STOPPED_SECONDS + 20)
         process.kill(signal.SIGCONT)
 
         await traffic.wait_until_back(within_seconds=60)
@@ -120,6 +127,7 @@ async def waits_for_lock(connection: asyncpg.Connection[asyncpg.Record]) -> None
     assert waiting
 
 
-def gave_up(traffic: load.Load) -> None:
+def gave_up(traffic: load.Load, not_before: float) -> None:
+    assert time.monotonic() >= not_before
     assert traffic.refusals["TimeoutError"] >= 2
     assert traffic.answers["TimeoutError"] >= 1

@@ -16,7 +16,15 @@ from jobledger.web import health
 from tests.support import clusterd, events, polling, scale, services
 
 STALLED = scale.count("STALLED", 20)
+
+ASLEEP_SECONDS = scale.count("ASLEEP_SECONDS", 0)
+"""How long they sleep; at least while all events are published."""
+
+BEHIND_SECONDS = scale.count("BEHIND_SECONDS", 1)
+"""Behind by more the tail is not ready; a service's own limit is ten."""
+
 EVENTS = 3_000
+BATCH = 50
 TABLE = '{"status":"complete","padding":"%s"}' % ("x" * 20_000)
 """With :data:`EVENTS` of them a stalled reader would have 60 MB to hold back."""
 
@@ -42,12 +50,15 @@ async def test_stalled_readers_delay_nobody_cost_no_memory_and_go_on_where_they_
             await clusterd.initial(awake)
             before = _resident_bytes(process.process.pid)
             following = asyncio.create_task(clusterd.take(awake, EVENTS))
+            # In the middle of their streams, as whoever is busy with what it has just been told.
+            falling_asleep = [asyncio.create_task(clusterd.take(call, 1)) for call in asleep]
 
             await _publish(process.grpc)
             followed = await asyncio.wait_for(following, 300)
 
             grown = _resident_bytes(process.process.pid) - before
-            late = [await clusterd.take(call, EVENTS) for call in asleep[:2]]
+            heard = await asyncio.gather(*falling_asleep)
+            late = [heard[n] + await clusterd.take(asleep[n], EVENTS - 1) for n in range(min(2, STALLED))]
         finally:
             for sleeper in sleepers:
                 await sleeper.close()
@@ -61,8 +72,9 @@ async def test_stalled_readers_delay_nobody_cost_no_memory_and_go_on_where_they_
 
 async def _publish(address: str) -> None:
     async def batches() -> AsyncIterator[list[event.Submission]]:
-        for start in range(0, EVENTS, 50):
-            yield [events.submission(f"job-{start + n}", hccl_json=TABLE) for n in range(50)]
+        for start in range(0, EVENTS, BATCH):
+            yield [events.submission(f"job-{start + n}", hccl_json=TABLE) for n in range(BATCH)]
+            await asyncio.sleep(ASLEEP_SECONDS * BATCH / EVENTS)
 
     def ignore(_batch: object, _outcomes: object) -> None:
         """The log is asked instead."""
@@ -73,7 +85,7 @@ async def _publish(address: str) -> None:
 async def test_tail_that_falls_behind_turns_readiness_red_and_green_again(
     database: str, connection: asyncpg.Connection[asyncpg.Record], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(health, "BEHIND_LIMIT_SECONDS", 1.0)
+    monkeypatch.setattr(health, "BEHIND_LIMIT_SECONDS", float(BEHIND_SECONDS))
     async with services.running(database) as service, aiohttp.ClientSession() as session:
 
         async def readiness(status: int) -> None:
