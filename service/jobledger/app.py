@@ -190,6 +190,7 @@ async def running(settings: Settings, dsn: str, *, share_ports: bool = False) ->
             pool=messages.pool,
             request_limit_bytes=settings.request_limit_bytes,
             send_timeout_seconds=settings.send_timeout_seconds,
+            sending=common.reader.sending,
         )
         hearing = listener.Listener(
             dsn,

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 from collections import Counter
 from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
 import aiohttp
 import pytest
+from aiohttp import web
+from grpclib import protocol
 
-from jobledger.ledger import pagecache, start, subscription
+from jobledger import app
+from jobledger.ledger import pagecache, start, subscription, turns
 from jobledger.model import selection
 from jobledger.store import engine, eventlog, jobs
 from tests.support import clusterd, events, scale, services
@@ -20,6 +24,8 @@ CONNECTIONS = 10
 SUBSCRIBERS = scale.count("SUBSCRIBERS", 100)
 PAGE_EVENTS = 64
 EVENTS = 4 * PAGE_EVENTS
+WAITING = 40
+"""Streams of each kind that one event wakes."""
 
 
 @pytest.fixture
@@ -95,6 +101,57 @@ async def test_subscribers_that_return_at_once_cost_one_read_a_page_and_rest_is_
     assert all(each == told[0] for each in told)
     assert set(answers) == {800}
     assert set(reads.values()) == {1}, reads
+
+
+async def test_streams_by_grpc_and_by_http_take_the_same_turns(
+    service: app.Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[turns.Turns] = []
+    written: list[object] = []
+    passes: list[int] = []
+    _note(monkeypatch, turns.Turns, "take", taken)
+    _note(monkeypatch, protocol.Stream, "send_data", written)
+    _note(monkeypatch, web.StreamResponse, "write", written)
+
+    async def count_passes() -> None:
+        while True:
+            passes.append(len(written))
+            await asyncio.sleep(0)
+
+    url = f"http://127.0.0.1:{service.http_port}/v4/cwai/events?startFrom=latest"
+    async with (
+        contextlib.AsyncExitStack() as stack,
+        clients(services.grpc_address(service)) as some,
+        aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session,
+    ):
+        counting = asyncio.create_task(count_passes())
+        calls = [some[n % CONNECTIONS].stream(start_from="latest") for n in range(WAITING)]
+        for call in calls:
+            await clusterd.initial(call)
+        answers = [await stack.enter_async_context(session.get(url)) for _ in range(WAITING)]
+        for answer in answers:
+            assert await answer.content.readuntil(b": caught up at position 0\n\n")
+
+        await services.publish(service, events.submission())
+
+        await asyncio.gather(*(clusterd.take(call, 1) for call in calls))
+        await asyncio.gather(*(answer.content.readuntil(b"data: ") for answer in answers))
+        counting.cancel()
+
+    assert len(taken) >= len(written) >= 2 * WAITING
+    assert len(set(taken)) == 1
+    assert max(later - earlier for earlier, later in itertools.pairwise(passes)) <= 2 * turns.CHUNKS_A_PASS
+
+
+def _note(patch: pytest.MonkeyPatch, owner: type, name: str, noted: list[Any]) -> None:
+    """Keep on whom a method is called."""
+    method = getattr(owner, name)
+
+    async def noting(self: object, *given: Any, **more: Any) -> Any:
+        noted.append(self)
+        return await method(self, *given, **more)
+
+    patch.setattr(owner, name, noting)
 
 
 async def _take_all(call: Any) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 
-from jobledger.rpc import turns
+from jobledger.ledger import turns
 
 STREAMS = 100
 CHUNKS = 5

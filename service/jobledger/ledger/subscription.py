@@ -16,12 +16,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 from uuid import UUID
 
 from jobledger import errors
-from jobledger.ledger import page, pagecache, snapshot, tail, window
+from jobledger.ledger import page, pagecache, snapshot, tail, turns, window
 from jobledger.model import event
 
 
@@ -86,6 +86,8 @@ class Reader:
     tail: tail.Tail
     window: window.Window
     pages: pagecache.PageCache
+    sending: turns.Turns = field(default_factory=turns.Turns)
+    """Of those who have something to send, whatever they send it by."""
 
     async def page_after(self, position: int) -> page.Page:
         """The page that holds the event after a position below the head, whatever Postgres is up to.

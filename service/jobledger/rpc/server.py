@@ -23,7 +23,8 @@ from grpclib.reflection.service import ServerReflection
 from h2.errors import ErrorCodes
 
 from jobledger import errors, logs, ports
-from jobledger.rpc import connection, internals, methods, streaming, turns
+from jobledger.ledger import turns
+from jobledger.rpc import connection, internals, methods, streaming
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +53,9 @@ class ServiceServer:
         options: connection.Options | None = None,
         request_limit_bytes: int = 16 << 20,
         send_timeout_seconds: float = 900.0,
+        sending: turns.Turns | None = None,
     ) -> None:
+        """``sending`` gives the turns if others in this process send streams too."""
         self._explain = explain
         self._options = options or connection.Options()
         self._request_limit_bytes = request_limit_bytes
@@ -72,7 +75,7 @@ class ServiceServer:
         self._codec = internals.BytesCodec()
         self._events = internals.no_events()
         self._whole_chunks = False
-        self._sending = turns.Turns()
+        self._sending = sending or turns.Turns()
         self._closing = False
         self._calls: set[streaming.Call] = set()
         self._idle = asyncio.Event()

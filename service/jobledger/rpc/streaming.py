@@ -30,7 +30,8 @@ from grpclib import const, protocol, server
 from multidict import MultiDict
 
 from jobledger import errors
-from jobledger.rpc import internals, turns
+from jobledger.ledger import turns
+from jobledger.rpc import internals
 
 logger = logging.getLogger(__name__)
 
@@ -40,9 +41,6 @@ PREFIX: Final = struct.Struct(">BI")
 PATIENCE_SECONDS: Final = 0.5
 """How long an end waits for a chunk that is being written: half a message before the trailers would look
 to the client like a broken server."""
-
-PIECE_BYTES: Final = 64 * 1024
-"""Of a longer chunk as much is written in one go: 4 MiB would hold up everybody for 10 ms."""
 
 TRAILERS_SECONDS: Final = 5.0
 """How long the trailers may wait for a connection that accepts no bytes; then the call is reset."""
@@ -314,10 +312,10 @@ class Call:
         await asyncio.sleep(0)
 
     async def _send_in_pieces(self, http2: protocol.Stream, framed: bytes) -> None:
-        for at in range(0, len(framed) or 1, PIECE_BYTES):
+        for at in range(0, len(framed) or 1, turns.PIECE_BYTES):
             if at:
                 await self._sending.take()
-            await http2.send_data(framed[at : at + PIECE_BYTES])
+            await http2.send_data(framed[at : at + turns.PIECE_BYTES])
 
     async def _send_one_by_one(self, framed: bytes) -> None:
         for message in messages_of(framed):

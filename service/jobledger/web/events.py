@@ -10,7 +10,7 @@ from typing import Final
 from aiohttp import web
 
 from jobledger import errors
-from jobledger.ledger import page, start, subscription
+from jobledger.ledger import page, start, subscription, turns
 from jobledger.model import selection
 from jobledger.model.principal import Scope
 from jobledger.web import identity, parameters
@@ -110,18 +110,38 @@ class Events:
             return found, eventstream.reset(reason=_reason(error), first=await self._starts.first_uuid())
 
     async def _send(self, answer: web.StreamResponse, found: subscription.Start, reset: bytes) -> None:
-        await _write(answer, reset or eventstream.comment(f"position {found.after}"))
+        await self._write(answer, reset or eventstream.comment(f"position {found.after}"))
         closing = asyncio.create_task(self._closing.wait())
         steps = subscription.follow(self._reader, found, quiet_seconds=HEARTBEAT_SECONDS)
         async with contextlib.aclosing(steps):
             try:
                 while (step := await _next(steps, closing)) is not None:
-                    await _show(answer, step)
-                await _write(answer, eventstream.end(reason=errors.ShuttingDown.reason))
+                    await self._show(answer, step)
+                await self._write(answer, eventstream.end(reason=errors.ShuttingDown.reason))
             except errors.DataLoss as loss:
-                await _write(answer, eventstream.end(reason=loss.reason))
+                await self._write(answer, eventstream.end(reason=loss.reason))
             finally:
                 closing.cancel()
+
+    async def _show(self, answer: web.StreamResponse, step: subscription.Step) -> None:
+        match step:
+            case subscription.Events(shown, first):
+                for chunk in shown.chunks(page.Kind.SERVER_SENT, first, selection.EVERYTHING):
+                    await self._write(answer, chunk.data)
+            case subscription.SnapshotEvents(shown):
+                for chunk in shown.chunks(page.Kind.SERVER_SENT, 0, selection.EVERYTHING):
+                    await self._write(answer, chunk.data)
+            case subscription.CaughtUp(position):
+                await self._write(answer, eventstream.comment(f"caught up at position {position}"))
+            case subscription.Quiet(position):
+                await self._write(answer, eventstream.comment(f"heartbeat at position {position}"))
+
+    async def _write(self, answer: web.StreamResponse, data: bytes) -> None:
+        """A piece a turn: aiohttp's write lets nobody else run while the reader takes all."""
+        for at in range(0, len(data), turns.PIECE_BYTES):
+            await self._reader.sending.take()
+            async with asyncio.timeout(STALLED_SECONDS):
+                await answer.write(data[at : at + turns.PIECE_BYTES])
 
 
 async def _next(
@@ -136,25 +156,6 @@ async def _next(
         if not step.done():
             step.cancel()
             await asyncio.wait({step})
-
-
-async def _show(answer: web.StreamResponse, step: subscription.Step) -> None:
-    match step:
-        case subscription.Events(shown, first):
-            for chunk in shown.chunks(page.Kind.SERVER_SENT, first, selection.EVERYTHING):
-                await _write(answer, chunk.data)
-        case subscription.SnapshotEvents(shown):
-            for chunk in shown.chunks(page.Kind.SERVER_SENT, 0, selection.EVERYTHING):
-                await _write(answer, chunk.data)
-        case subscription.CaughtUp(position):
-            await _write(answer, eventstream.comment(f"caught up at position {position}"))
-        case subscription.Quiet(position):
-            await _write(answer, eventstream.comment(f"heartbeat at position {position}"))
-
-
-async def _write(answer: web.StreamResponse, data: bytes) -> None:
-    async with asyncio.timeout(STALLED_SECONDS):
-        await answer.write(data)
 
 
 def _reason(error: errors.CursorError) -> str:

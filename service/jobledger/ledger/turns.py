@@ -17,6 +17,9 @@ from typing import Final
 CHUNKS_A_PASS: Final = 4
 """A chunk of 64 KiB takes 0.1 to 0.2 ms to write; looking at the sockets costs a tenth of four."""
 
+PIECE_BYTES: Final = 64 * 1024
+"""Of a longer chunk as much is written in a turn: 4 MiB would hold up everybody for 10 ms."""
+
 
 class Turns:
     """Who may write a chunk now, in the order in which they asked. A turn is taken, never held."""
