@@ -23,6 +23,7 @@ import append
 import growth
 import harness
 import idle
+import large
 import live
 import processes
 import ranktables
@@ -63,6 +64,7 @@ async def measure(scale: float, *, full: bool) -> AsyncGenerator[Tables]:
         ("Live delay", lambda: live.measure(max(int(20 * scale), 3))),
         ("Idle subscribers", lambda: idle.measure(scaled(10_000))),
         ("REST, beside aiohttp's hello", lambda: rest.measure(scaled(100_000))),
+        ("A small job beside a large one", lambda: large.measure(seconds)),
         ("A large log", lambda: growth.measure(scaled(10_000_000 if full else 1_000_000))),
     ):
         print(f"{title} ...", file=sys.stderr, flush=True)

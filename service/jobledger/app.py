@@ -19,6 +19,7 @@ import logging
 import os
 import resource
 import signal
+import sys
 import time
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Sequence
 from dataclasses import dataclass
@@ -51,6 +52,10 @@ from jobledger.wire import messages
 
 CLOSING_SECONDS: Final = 2.0
 """Part of the grace time that is kept for statuses and closing, when calls take all of the rest."""
+
+TURN_SECONDS: Final = 0.0005
+"""How long a thread may keep the interpreter to itself while another waits for it. The loop asks for it again
+after each call to the kernel: with Python's 5 ms, one large job in a thread costs a small answer 40."""
 
 YOUNG_OBJECTS: Final = 5_000
 """New objects after which the garbage collector looks at them: what a hundred calls in flight hold."""
@@ -111,6 +116,7 @@ async def serve(
         errors.DatabaseUnavailable: The given Postgres does not answer, for as long as is waited for it.
     """
     stop = begin(settings)
+    sys.setswitchinterval(TURN_SECONDS)
     async with database.provided(settings) as used:
         if not await database.prepared(used, settings, migrate=migrate, stop=stop):
             return

