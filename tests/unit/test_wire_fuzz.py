@@ -14,6 +14,7 @@ from typing import Any
 from uuid import UUID
 
 import hypothesis
+import msgspec
 from hypothesis import strategies as st
 
 from jobledger import errors
@@ -218,6 +219,8 @@ def test_event_is_refused_alone_and_by_the_same_rule(data: bytes) -> None:
     assert isinstance(before, event.Submission)
     assert before == after
     assert isinstance(found, event.Submission) is is_a_signal(data)
+    if isinstance(found, event.Submission):
+        assert found.signal == signals.decode(data)
 
 
 text = st.text(max_size=30)
@@ -243,6 +246,24 @@ def test_encoded_signals_are_the_bytes_of_betterproto2_with_unknown_fields_last(
 
     assert signals.stored_signal(signal) == bytes(as_theirs({**given, "hccl_json": ""})) + joined(newer)
     assert signals.given_signal(signal) == bytes(as_theirs({**given, "uuid": ""})) + joined(newer)
+
+
+@often
+@hypothesis.given(many_texts, text, text)
+def test_events_read_at_once_are_those_read_part_by_part(
+    given: dict[str, str], detail: str, region: str
+) -> None:
+    said = v1.Event(signal=as_theirs(given), detail=detail, region=region)
+    request = bytes(v1.AppendRequest(events=[said]))
+    of_a_newer_release = request + Field(99, BYTES, b"").encoded
+
+    [at_once] = requests.decode_append(request)
+    [in_parts] = requests.decode_append(of_a_newer_release)
+
+    assert isinstance(at_once, event.Submission)
+    encodings = event.Encoded(signals.given_signal(ours(given)), signals.stored_signal(ours(given)))
+    assert at_once.encoded == encodings
+    assert in_parts == msgspec.structs.replace(at_once, encoded=None)
 
 
 moments = st.integers(0, 4_000_000_000_000)

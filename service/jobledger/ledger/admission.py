@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from jobledger import errors
 from jobledger.model import chain, completion, detail, event, jsontext, masking, searchkeys
 from jobledger.model.signal import JOB_STATUSES, WIRE_NAMES, Signal
+from jobledger.store import eventlog
 from jobledger.wire import signals
 
 JOB_ID_CHARACTERS: Final = 256
@@ -40,6 +41,7 @@ _SMALL_NUMBERS: Final = frozenset({"", "0", "1"})
 
 _NAMES: Final = ("job_name", "namespace", "framework", "master_addr", "sid")
 _OTHER_TEXTS: Final = ("job_id", "shared_tor_ip", "hccl_json")
+_OWNERS: Final = ("region", "accountId", "userId")
 _GIVEN_NAMES: Final = attrgetter(*_NAMES)
 _GIVEN_TEXTS: Final = attrgetter(*_OTHER_TEXTS)
 _NAME_FIELDS: Final = tuple(f"signal.{WIRE_NAMES.get(name, name)}" for name in _NAMES)
@@ -77,17 +79,22 @@ class Admission:
             user_id = _agreed("userID", user_id, parsed.user_id)
             if submission.completes_all and not signal.job_status:
                 signal = replace(signal, job_status=_status(described.detail))
-        _check_names(("region", "accountId", "userId"), (region, account_id, user_id))
         identity = _check_uuid(signal.uuid)
+        owners = (region, account_id, user_id)
+        if not _are_plain("".join((*owners, *_GIVEN_NAMES(signal)))):
+            _check_names(_OWNERS, owners)
+            _check_names(_NAME_FIELDS, _GIVEN_NAMES(signal))
         _check_signal(signal, completes_all=submission.completes_all)
         if (spelt := str(identity)) != signal.uuid:
             signal = replace(signal, uuid=spelt)
-        given = signals.given_signal(signal)
+        encoded = submission.encoded if signal is submission.signal else None
+        given = encoded.given if encoded is not None else signals.given_signal(signal)
         return completion.Draft(
             uuid=identity,
             signal=signal,
             described=described,
             detail=text,
+            stored=encoded.stored if encoded is not None else None,
             region=region,
             account_id=account_id,
             user_id=user_id,
@@ -132,7 +139,7 @@ def _check_uuid(text: str) -> uuid.UUID:
     if not text:
         return uuid.uuid4()
     try:
-        return uuid.UUID(text)
+        return eventlog.uuid_of(text)
     except ValueError:
         remedy = "send any valid UUID, or leave it empty and one is made"
         raise errors.InvalidEvent(
@@ -140,10 +147,15 @@ def _check_uuid(text: str) -> uuid.UUID:
         ) from None
 
 
+def _are_plain(together: str) -> bool:
+    """Whether none of some short texts can be at fault, by one look at all of them, joined: nearly always."""
+    return len(together) <= JOB_ID_CHARACTERS and together.isascii() and together.isprintable()
+
+
 def _check_signal(signal: Signal, *, completes_all: bool) -> None:
-    _check_names(_NAME_FIELDS, _GIVEN_NAMES(signal))
     _check_texts(_OTHER_FIELDS, _GIVEN_TEXTS(signal))
-    _check_job_id(signal.job_id)
+    if not signal.job_id or not _are_plain(signal.job_id):
+        _check_job_id(signal.job_id)
     deleting = signal.operator == event.Operator.DELETE
     if not deleting and signal.operator != event.Operator.ADD:
         raise errors.InvalidEvent(

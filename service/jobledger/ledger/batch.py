@@ -193,7 +193,9 @@ def _row(
     current: job.Job | None,
 ) -> eventlog.Row:
     signal = completed.signal
-    stored = signals.stored_signal(signal)
+    stored = draft.stored if signal is draft.signal else None
+    if stored is None:
+        stored = signals.stored_signal(signal)
     hccl = signal.hccl_json or None
     size = delivery.signal_size(stored, hccl)
     delivered = size + delivery.OWN_FIELDS_BYTES + delivery.LIST_OF_ONE_BYTES
@@ -202,35 +204,36 @@ def _row(
             field="signal", size_bytes=delivered, limit_bytes=recording.rules.event_limit_bytes
         )
     alive = current if current is not None and current.live else None
+    # By position, in the order of its fields: with 28 names it takes three times as long.
     return eventlog.Row(
-        position=position,
-        uuid=draft.uuid,
-        job_id=signal.job_id,
-        operator=signal.operator,
-        job_status=signal.job_status,
-        job_name=signal.job_name,
-        namespace=signal.namespace,
-        framework=signal.framework,
-        job_time=job.epoch_seconds(signal.time),
-        delete_time=job.epoch_seconds(signal.delete_time),
-        cm_index=int(signal.cm_index) if signal.cm_index else None,
-        total=int(signal.total) if signal.total else None,
-        shared_tor_ip=signal.shared_tor_ip,
-        master_addr=signal.master_addr,
-        sid=signal.sid,
-        region=completed.region,
-        account_id=completed.account_id,
-        user_id=completed.user_id,
-        publisher=draft.publisher,
-        hccl=hccl,
-        detail=completed.detail,
-        signal=stored,
-        content_hash=draft.content_hash,
-        size=size,
-        left_namespace=_left(alive, "namespace", signal.namespace),
-        left_framework=_left(alive, "framework", signal.framework),
-        recorded_at=recording.recorded_at,
-        hash=chain.link(
+        position,
+        draft.uuid,
+        signal.job_id,
+        signal.operator,
+        signal.job_status,
+        signal.job_name,
+        signal.namespace,
+        signal.framework,
+        job.epoch_seconds(signal.time),
+        job.epoch_seconds(signal.delete_time),
+        int(signal.cm_index) if signal.cm_index else None,
+        int(signal.total) if signal.total else None,
+        signal.shared_tor_ip,
+        signal.master_addr,
+        signal.sid,
+        completed.region,
+        completed.account_id,
+        completed.user_id,
+        draft.publisher,
+        hccl,
+        completed.detail,
+        stored,
+        draft.content_hash,
+        size,
+        _left(alive, "namespace", signal.namespace),
+        _left(alive, "framework", signal.framework),
+        recording.recorded_at,
+        chain.link(
             previous=recording.hash,
             position=position,
             uuid=draft.uuid,

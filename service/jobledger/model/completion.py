@@ -41,6 +41,9 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     detail: str | None
     """The masked description as text."""
 
+    stored: bytes | None
+    """The signal as the log keeps it, if it is known already."""
+
     region: str
     account_id: str
     user_id: str

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from enum import StrEnum
-from typing import NewType
+from typing import NamedTuple, NewType
 from uuid import UUID
 
 import msgspec
@@ -31,6 +31,16 @@ class Operator(StrEnum):
     """The job is gone."""
 
 
+class Encoded(NamedTuple):
+    """A signal's two encodings; see ``wire.signals``."""
+
+    given: bytes
+    """As its content is compared."""
+
+    stored: bytes
+    """As the log keeps it."""
+
+
 class Submission(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What a publisher gives; nothing of it was checked."""
 
@@ -43,6 +53,9 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     user_id: str = ""
     completes_all: bool = False
     """What the signal does not give comes from the live job, status and rank table included (REST)."""
+
+    encoded: Encoded | None = None
+    """The signal's encodings, if its reader had them at hand: to make them costs as much as all checks."""
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True, gc=False):

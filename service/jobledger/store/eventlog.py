@@ -8,6 +8,8 @@ from operator import itemgetter
 from typing import Final, NamedTuple
 from uuid import UUID
 
+from asyncpg.pgproto import pgproto
+
 from jobledger.model import chain, event, moment
 from jobledger.store import engine, locks
 
@@ -132,6 +134,20 @@ _POSITION = "select position from job_events where uuid = $1"
 
 # $1 position
 _UUID = "select uuid from job_events where position = $1"
+
+
+def uuid_of(text: str) -> UUID:
+    """The uuid that a text spells in any way that Python reads; of the driver's class, where it can.
+
+    To read and to write, that takes a tenth of the time of the standard library's, which it inherits from.
+
+    Raises:
+        ValueError: It is none.
+    """
+    try:
+        return pgproto.UUID(text)
+    except ValueError:
+        return UUID(text)
 
 
 async def begin(connection: engine.Connection) -> None:

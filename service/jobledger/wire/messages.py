@@ -46,6 +46,7 @@ AppendResponse: Final = _class("jobledger.v1.AppendResponse")
 SubscribeRequest: Final = _class("jobledger.v1.SubscribeRequest")
 SubscribeResponse: Final = _class("jobledger.v1.SubscribeResponse")
 
+AppendRequest: Final = _class("jobledger.v1.AppendRequest")
 AppendRequestParts: Final = _parts_class("jobledger.v1.AppendRequest")
 EventParts: Final = _parts_class("jobledger.v1.Event")
 SignalParts: Final = _parts_class("job.JobSummarySignal")

@@ -9,6 +9,7 @@ from google.protobuf.message import DecodeError
 from msgspec.structs import replace
 
 from jobledger import errors
+from jobledger.model import event
 from jobledger.model.signal import Signal
 from jobledger.wire import messages
 
@@ -27,7 +28,7 @@ def decode(data: bytes) -> Signal:
         message = messages.JobSummarySignal.FromString(data)
     except DecodeError as error:
         raise _undecodable(data, error) from None
-    return _from_message(message)
+    return _from_message(message, unknown=_unknown(message))
 
 
 def _undecodable(data: bytes, error: DecodeError) -> errors.InvalidEvent:
@@ -49,7 +50,17 @@ def _undecodable(data: bytes, error: DecodeError) -> errors.InvalidEvent:
     return errors.InvalidEvent(field="signal", problem=f"cannot be decoded: {error}", remedy=remedy)
 
 
-def _from_message(message: Any) -> Signal:
+def of_message(message: Any) -> tuple[Signal, event.Encoded]:
+    """The signal that a message without unknown fields holds, which it takes apart, and its encodings."""
+    signal = _from_message(message, unknown=b"")
+    message.ClearField("uuid")
+    given = message.SerializeToString()
+    message.uuid = signal.uuid
+    message.ClearField("HcclJson")
+    return signal, event.Encoded(given, message.SerializeToString())
+
+
+def _from_message(message: Any, *, unknown: bytes) -> Signal:
     return Signal(
         uuid=message.uuid,
         job_id=message.jobId,
@@ -66,7 +77,7 @@ def _from_message(message: Any) -> Signal:
         master_addr=message.masterAddr,
         operator=message.operator,
         sid=message.sid,
-        unknown=_unknown(message),
+        unknown=unknown,
     )
 
 
@@ -132,7 +143,7 @@ def read_signal(stored: bytes, hccl: str | None) -> Signal:
         raise errors.InvalidEvent(
             field="signal", problem=f"cannot be read: {error}", remedy="restore the row from a backup"
         ) from None
-    signal = _from_message(message)
+    signal = _from_message(message, unknown=_unknown(message))
     return signal if hccl is None else replace(signal, hccl_json=hccl)
 
 
