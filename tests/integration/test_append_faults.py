@@ -279,8 +279,9 @@ def test_a_transaction_that_postgres_gave_up_may_be_tried_again(kind: type[async
     [
         "update jobs set detail = 'no JSON' where job_id = 'spoiled'",
         "update jobs set arriving = 'no JSON' where job_id = 'spoiled'",
+        "update jobs set changed_at = '4713-01-01 BC' where job_id = 'spoiled'",
     ],
-    ids=["detail", "arriving"],
+    ids=["detail", "arriving", "time"],
 )
 async def test_event_of_a_job_whose_row_was_spoiled_fails_alone_until_the_view_is_rebuilt(
     database: str, connection: Connection, spoil: str

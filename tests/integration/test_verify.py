@@ -192,6 +192,8 @@ async def test_part_that_the_log_does_not_have_is_refused(ledger: ledgers.Ledger
         ("update jobs set job_status = 'failed' where job_id = 'job-1'", "job_status"),
         ("update jobs set signal_positions = '{1}' where job_id = 'job-1'", "signal_positions"),
         ("update jobs set shown_name = 'x' where job_id = 'job-1'", "shown_name"),
+        ("update jobs set changed_at = 'infinity' where job_id = 'job-1'", "changed_at"),
+        ("update jobs set finish_time = '4713-01-01 BC' where job_id = 'job-1'", "finish_time"),
         ("delete from jobs where job_id = 'job-1'", "row"),
         ("update jobs set job_id = 'job-1x' where job_id = 'job-1'", "row"),
     ],

@@ -77,7 +77,11 @@ async def state(connection: engine.Connection, uuids: Collection[UUID], job_ids:
     Raises:
         msgspec.MsgspecError: A job's row in the view was spoiled.
     """
-    row = await connection.fetchrow(_STATE, list(uuids), list(job_ids))
+    try:
+        row = await connection.fetchrow(_STATE, list(uuids), list(job_ids))
+    except OverflowError as error:
+        message = f"a time is beyond those that the driver can read: {error}"
+        raise msgspec.ValidationError(message) from error
     assert row is not None  # noqa: S101 - the statement always has one row
     recorded_at = row["recorded_at"]
     return State(

@@ -52,6 +52,14 @@ _COLUMNS = (*_FOLDED, *searchkeys.Keys.__struct_fields__)
 NAMES = ", ".join(_COLUMNS)
 """Every column of the view."""
 
+_TIMES = frozenset(
+    {"job_time", "delete_time", "create_time", "ended_at", "changed_at", "deleted_at", "finish_time"}
+)
+READABLE_NAMES = ", ".join(
+    f"{eventlog.as_datetime(name)} as {name}" if name in _TIMES else name for name in _COLUMNS
+)
+"""The same for a select that must read rows that were spoiled too; in no order, which would be by these."""
+
 FOLDED_NAMES = ", ".join(_FOLDED)
 """The columns from which :func:`from_row` makes a job, for a select of one's own."""
 

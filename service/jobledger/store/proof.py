@@ -49,7 +49,7 @@ _SHOWN = f"""
         select job_id as id from (select job_id from logged union select job_id from viewed) as either
         order by id limit $2
     )
-    select id, {jobs.NAMES} from wanted left join jobs on job_id = id order by id
+    select id, {jobs.READABLE_NAMES} from wanted left join jobs on job_id = id order by id
 """  # noqa: S608 - our own names
 
 # The planner's guess, good enough for a rate: counting a large table takes seconds.
