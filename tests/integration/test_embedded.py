@@ -43,6 +43,13 @@ def data_dir(*, ordinary: bool) -> Iterator[Path]:
         yield reachable / "data"
 
 
+@pytest.fixture
+def begun(data_dir: Path, *, ordinary: bool) -> Path:
+    """A data directory that Postgres ran on before."""
+    embedding.begin(data_dir, ordinary=ordinary)
+    return data_dir
+
+
 async def execute(dsn: str, *statements: str) -> None:
     connection = await asyncpg.connect(dsn)
     try:
@@ -91,27 +98,27 @@ async def test_it_makes_a_utf8_database_under_lang_c_and_keeps_it(data_dir: Path
 
 
 async def test_postgres_dies_with_a_killed_parent_and_keeps_what_was_committed(
-    data_dir: Path, *, ordinary: bool
+    begun: Path, *, ordinary: bool
 ) -> None:
-    with embedding.host(data_dir, ordinary=ordinary) as first:
+    with embedding.host(begun, ordinary=ordinary) as first:
         await execute(first.dsn, "CREATE TABLE kept AS SELECT 1 AS x")
         first.kill()
         await polling.eventually(lambda: gone(first.postgres_pid), within_seconds=30)
 
-    with embedding.host(data_dir, ordinary=ordinary) as second:
+    with embedding.host(begun, ordinary=ordinary) as second:
         assert await fetch(second.dsn, "SELECT x FROM kept") == 1
 
 
-async def test_a_start_waits_for_the_postgres_of_a_killed_parent(data_dir: Path, *, ordinary: bool) -> None:
-    with embedding.host(data_dir, ordinary=ordinary) as first:
+async def test_a_start_waits_for_the_postgres_of_a_killed_parent(begun: Path, *, ordinary: bool) -> None:
+    with embedding.host(begun, ordinary=ordinary) as first:
         os.kill(first.postgres_pid, signal.SIGSTOP)
         first.kill()
-        with contextlib.closing(embedding.Host(data_dir, ordinary=ordinary)) as second:
+        with contextlib.closing(embedding.Host(begun, ordinary=ordinary)) as second:
             try:
                 # Long enough for it to start, were it not waiting.
                 with pytest.raises(subprocess.TimeoutExpired):
                     second.process.wait(1)
-                pid_file = (data_dir / "postgres" / "postmaster.pid").read_text()
+                pid_file = (begun / "postgres" / "postmaster.pid").read_text()
             finally:
                 # Whatever came of it: a stopped Postgres would outlive the test.
                 os.kill(first.postgres_pid, signal.SIGCONT)
@@ -123,13 +130,13 @@ async def test_a_start_waits_for_the_postgres_of_a_killed_parent(data_dir: Path,
 
 
 async def test_a_second_start_is_refused_naming_the_first_which_goes_on(
-    data_dir: Path, *, ordinary: bool
+    begun: Path, *, ordinary: bool
 ) -> None:
-    with embedding.host(data_dir, ordinary=ordinary) as first:
-        with contextlib.closing(embedding.Host(data_dir, ordinary=ordinary)) as second:
+    with embedding.host(begun, ordinary=ordinary) as first:
+        with contextlib.closing(embedding.Host(begun, ordinary=ordinary)) as second:
             refusal = second.refusal()
 
-        assert f"{data_dir} is in use by process {first.process.pid}; stop that" in refusal
+        assert f"{begun} is in use by process {first.process.pid}; stop that" in refusal
         assert await fetch(first.dsn, "SELECT 1") == 1
 
 
@@ -146,9 +153,9 @@ async def test_the_socket_lies_elsewhere_when_the_data_directory_has_a_long_path
 
 
 async def test_only_its_account_and_root_can_connect_and_nobody_by_tcp(
-    data_dir: Path, *, ordinary: bool
+    begun: Path, *, ordinary: bool
 ) -> None:
-    with embedding.host(data_dir, ordinary=ordinary) as first:
+    with embedding.host(begun, ordinary=ordinary) as first:
         socket = socket_directory(first.dsn)
         assert stat.S_IMODE(socket.stat().st_mode) == 0o700
         assert socket.stat().st_uid == uid_of(first.postgres_pid)
@@ -157,8 +164,8 @@ async def test_only_its_account_and_root_can_connect_and_nobody_by_tcp(
 
 
 @pytest.mark.skipif(shutil.which("psql") is None, reason="no psql")
-def test_psql_can_use_the_dsn(data_dir: Path, *, ordinary: bool) -> None:
-    with embedding.host(data_dir, ordinary=ordinary) as first:
+def test_psql_can_use_the_dsn(begun: Path, *, ordinary: bool) -> None:
+    with embedding.host(begun, ordinary=ordinary) as first:
         asked = subprocess.run(
             ["psql", first.dsn, "-Atc", "SELECT current_user, current_database()"],
             user=embedding.ORDINARY if ordinary else None,
@@ -185,23 +192,24 @@ async def test_under_root_it_runs_as_an_ordinary_account_where_that_may_not_go(t
 
 @pytest.mark.skipif(not is_root, reason="only root can be another")
 def test_a_data_directory_of_another_user_is_refused_in_words() -> None:
-    with (
-        embedding.reachable_directory() as reachable,
-        embedding.host(reachable / "data"),
-        contextlib.closing(embedding.Host(reachable / "data", ordinary=True)) as stranger,
-    ):
-        refusal = stranger.refusal()
+    with embedding.reachable_directory() as reachable:
+        embedding.begin(reachable / "data")
+        with (
+            embedding.host(reachable / "data"),
+            contextlib.closing(embedding.Host(reachable / "data", ordinary=True)) as stranger,
+        ):
+            refusal = stranger.refusal()
 
     assert "cannot be used: Permission denied; start as its owner, or use another --data-dir" in refusal
 
 
 async def test_a_data_directory_begun_by_an_ordinary_user_stays_theirs_under_root(
-    data_dir: Path, *, ordinary: bool
+    begun: Path, *, ordinary: bool
 ) -> None:
-    with embedding.host(data_dir, ordinary=ordinary):
-        owner = (data_dir / "postgres").stat().st_uid
+    with embedding.host(begun, ordinary=ordinary):
+        owner = (begun / "postgres").stat().st_uid
 
-    with embedding.host(data_dir) as second:
+    with embedding.host(begun) as second:
         assert uid_of(second.postgres_pid) == owner
 
 
@@ -210,6 +218,7 @@ async def test_a_data_directory_begun_by_an_ordinary_user_stays_theirs_under_roo
 
 @pytest.fixture
 async def server(tmp_path: Path) -> AsyncIterator[embedded.Server]:
+    embedding.begin(tmp_path / "data")
     async with embedded.running(tmp_path / "data", binaries=BINARIES) as running:
         yield running
 
@@ -236,15 +245,15 @@ async def test_ctrl_c_in_a_terminal_does_not_reach_it(server: embedded.Server) -
     assert os.getsid(server.pid) != os.getsid(0)
 
 
-async def test_its_log_is_not_for_others(server: embedded.Server) -> None:
-    assert "database system is ready" in server.log_path.read_text()
-    assert stat.S_IMODE(server.log_path.stat().st_mode) == 0o600
+async def test_its_log_is_not_for_others(tmp_path: Path) -> None:
+    async with embedded.running(tmp_path / "data", binaries=BINARIES) as server:
+        assert "database system is ready" in server.log_path.read_text()
+        assert stat.S_IMODE(server.log_path.stat().st_mode) == 0o600
 
 
 async def test_a_start_that_fails_says_what_postgres_said_and_lets_go(tmp_path: Path) -> None:
+    embedding.begin(tmp_path / "data")
     server = embedded.Server(tmp_path / "data", binaries=BINARIES)
-    server.start()
-    server.stop()
     settings = tmp_path / "data" / "postgres" / "postgresql.auto.conf"
     settings.write_text("no_such_setting = 1\n")
 
@@ -267,6 +276,7 @@ async def test_a_first_start_that_is_cut_off_leaves_nothing_in_the_way(tmp_path:
 
 
 async def test_a_pid_file_that_names_another_program_by_now_does_not_hinder(tmp_path: Path) -> None:
+    embedding.begin(tmp_path / "data")
     server = embedded.Server(tmp_path / "data", binaries=BINARIES)
     server.start()
     pid_file = tmp_path / "data" / "postgres" / "postmaster.pid"
@@ -289,9 +299,8 @@ async def test_a_pid_file_that_names_another_program_by_now_does_not_hinder(tmp_
 
 
 def test_a_cluster_of_another_major_version_is_refused_in_words(tmp_path: Path) -> None:
+    embedding.begin(tmp_path / "data")
     server = embedded.Server(tmp_path / "data", binaries=BINARIES)
-    server.start()
-    server.stop()
     (tmp_path / "data" / "postgres" / "PG_VERSION").write_text("12\n")
 
     with pytest.raises(errors.EmbeddedPostgresError, match="the data directory was made by 12"):
