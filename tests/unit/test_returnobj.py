@@ -9,6 +9,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 import pytest
 
+from jobledger.ledger import admission
 from jobledger.model import cwai, detail, event, job, masking, returnobj
 from jobledger.model.signal import Signal
 
@@ -172,6 +173,13 @@ def test_times_are_shown_in_the_configured_zone() -> None:
     assert answered["finishTime"] == "2023-10-12 23:22:02"
     (pod,) = msgspec.convert(answered["pods"], list[dict[str, object]])
     assert (pod["startTime"], pod["finishTime"]) == ("2023-10-12 23:22:03", "")
+
+
+def test_last_second_of_utc_is_shown_in_every_zone() -> None:
+    last = folded(job_status="failed", delete_time=str(admission.LATEST_SECOND))
+
+    assert shown(last, zone="Asia/Shanghai")["finishTime"] == "9999-12-31 23:59:59"
+    assert shown(last, zone="America/New_York")["finishTime"] == "9999-12-31 18:59:59"
 
 
 def test_finish_time_is_when_the_job_ended_if_nobody_says_otherwise() -> None:

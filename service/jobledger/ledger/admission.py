@@ -28,7 +28,7 @@ NAME_CHARACTERS: Final = 512
 """The longest of all other names: twice what Kubernetes allows, and still within an index entry."""
 
 LATEST_SECOND: Final = 253_402_300_799
-"""The last second of the year 9999, the last one that a CWAI time can show."""
+"""The last second of the year 9999 in UTC, the last one that a datetime holds."""
 
 LARGEST_PART: Final = 999_999_999
 """The largest cmIndex or total; both are integers in the table."""

@@ -61,5 +61,13 @@ def epoch_seconds(moment: datetime) -> int:
 
 
 def local(moment: datetime, zone: tzinfo) -> str:
-    """The moment as ``2023-10-13 11:22:01`` in the zone; parts of a second are cut."""
-    return moment.astimezone(zone).isoformat(" ")[:_LOCAL_CHARACTERS]
+    """The moment as ``2023-10-13 11:22:01`` in the zone; parts of a second are cut.
+
+    A signal's seconds reach to the end of the year 9999 in UTC, which zones to the east cannot write: there
+    it is the last second that they can.
+    """
+    try:
+        shown = moment.astimezone(zone)
+    except OverflowError:
+        shown = datetime.max.replace(tzinfo=zone)
+    return shown.isoformat(" ")[:_LOCAL_CHARACTERS]
