@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
@@ -245,6 +246,29 @@ async def test_cursor_of_another_list_or_none_is_refused(ledger: ledgers.Ledger,
     assert "another list" in (await ask(api, cursor=cursor, sort="name")).failure[1]
     assert "malformed" in (await ask(api, cursor="x" * 7)).failure[1]
     assert "page 2" in (await ask(api, cursor=cursor, pageNo=3)).failure[1]
+    assert "another moment" in (await ask(api, cursor=cursor, asOf="1")).failure[1]
+
+
+async def test_walk_of_the_past_says_its_moment_once_or_on_every_page(reading: rest.Rest) -> None:
+    first = (await ask(reading, pageSize=1, asOf="3")).object
+    second = (await ask(reading, pageSize=1, cursor=first["cursor"])).object
+    third = (await ask(reading, pageSize=1, cursor=second["cursor"], asOf="3")).object
+
+    assert [page["results"][0]["jobID"] for page in (first, second, third)] == ["c", "b", "a"]
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [(1, -1), (1, 2**63), (2, -5), (3, -1), (4, 2**62), (4, "x"), (5, "\0"), (5, "\ud800")],
+)
+async def test_cursor_that_was_made_up_is_refused(reading: rest.Rest, place: int, value: int | str) -> None:
+    cursor = (await ask(reading, pageSize=1)).object["cursor"]
+    given = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
+    given[place] = value
+
+    answer = await ask(reading, cursor=base64.urlsafe_b64encode(json.dumps(given).encode()).decode())
+
+    assert answer.code == "BadRequest"
 
 
 @pytest.mark.parametrize(

@@ -11,24 +11,31 @@ import binascii
 import hashlib
 from dataclasses import astuple
 from datetime import UTC, datetime, timedelta
+from typing import Annotated, TypeAlias
 
 import msgspec
 
 from jobledger import errors
-from jobledger.model import chain, event, listing
+from jobledger.model import chain, cwai, event, listing
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+_Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=cwai.LARGEST_INT64)]
+_Text: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^[^\x00]*$")]
+"""Without what Postgres refuses: a cursor that was made up is no fault of ours."""
 
 
 class _Cursor(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     list: str
     """Which list it is of."""
 
-    at: int
-    total: int
-    page_no: int
-    key: int | str
-    job_id: str
+    at: _Count
+    total: _Count
+    page_no: _Count
+    key: int | _Text
+    job_id: _Text
+    as_of: str = ""
 
 
 _DECODER = msgspec.json.Decoder(_Cursor)
@@ -41,6 +48,8 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     total: int
     page_no: int
     after: listing.Place
+    as_of: str
+    """What the list was asked for to be as of; "" if as it was when the walk began."""
 
 
 def write(place: Place, wanted: listing.Filter, order: listing.Order) -> str:
@@ -53,6 +62,7 @@ def write(place: Place, wanted: listing.Filter, order: listing.Order) -> str:
         page_no=place.page_no,
         key=value if isinstance(value, str) else chain.microseconds(value),
         job_id=job_id,
+        as_of=place.as_of,
     )
     return base64.urlsafe_b64encode(msgspec.json.encode(given)).decode().rstrip("=")
 
@@ -75,7 +85,11 @@ def read(text: str, wanted: listing.Filter, order: listing.Order) -> Place:
             "cursor is that of another list; send it with the same filters, sort and isDesc, or start again"
         )
     return Place(
-        at=event.Position(given.at), total=given.total, page_no=given.page_no, after=(value, given.job_id)
+        at=event.Position(given.at),
+        total=given.total,
+        page_no=given.page_no,
+        after=(value, given.job_id),
+        as_of=given.as_of,
     )
 
 

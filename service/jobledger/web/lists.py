@@ -71,13 +71,8 @@ class Lists:
             only_account=given.header("accountID"),
             zone=self._zone,
         )
-        found, page_no = await self._page(asked, wanted, listrequest.order_of(asked))
+        found, further = await self._page(asked, wanted, listrequest.order_of(asked))
         shown = self._results.whole if asked.detail else self._results.listed
-        further = (
-            cursor.Place(at=found.at, total=found.total, page_no=page_no + 1, after=found.last)
-            if found.last is not None
-            else None
-        )
         return envelope.success(
             JobList(
                 current_count=len(found.jobs),
@@ -90,20 +85,31 @@ class Lists:
 
     async def _page(
         self, asked: listrequest.ListRequest, wanted: listing.Filter, order: listing.Order
-    ) -> tuple[walk.Page, int]:
-        limit, offset = asked.page_size, (asked.page_no - 1) * asked.page_size
+    ) -> tuple[walk.Page, cursor.Place | None]:
+        """A page, and where the next one begins."""
+        limit, page_no, as_of = asked.page_size, asked.page_no, asked.as_of
+        offset = (page_no - 1) * limit
         if asked.cursor:
             place = cursor.read(asked.cursor, wanted, order)
-            if asked.page_no not in (1, place.page_no):
+            if page_no not in (1, place.page_no):
                 raise errors.InvalidRequest(
-                    f"cursor goes on at page {place.page_no}, pageNo is {asked.page_no}; give one of them"
+                    f"cursor goes on at page {place.page_no}, pageNo is {page_no}; give one of them"
                 )
-            pinned = walk.Walk(wanted=wanted, order=order, at=place.at, expires=not asked.as_of)
+            if as_of not in ("", place.as_of):
+                raise errors.InvalidRequest(
+                    f"cursor is of another moment than asOf {errors.shown(as_of)}; give one of them"
+                )
+            page_no, as_of = place.page_no, place.as_of
+            pinned = walk.Walk(wanted=wanted, order=order, at=place.at, expires=not as_of)
             found = await self._walks.go_on(pinned, after=place.after, limit=limit, total=place.total)
-            return found, place.page_no
-        if asked.as_of:
-            at = await self._walks.at(asked.as_of)
+        elif as_of:
+            at = await self._walks.at(as_of)
             then = walk.Walk(wanted=wanted, order=order, at=at, expires=False)
             found = await self._walks.go_on(then, after=None, offset=offset, limit=limit, total=None)
-            return found, asked.page_no
-        return await self._walks.present(wanted, order, offset=offset, limit=limit), asked.page_no
+        else:
+            found = await self._walks.present(wanted, order, offset=offset, limit=limit)
+        if found.last is None:
+            return found, None
+        return found, cursor.Place(
+            at=found.at, total=found.total, page_no=page_no + 1, after=found.last, as_of=as_of
+        )
