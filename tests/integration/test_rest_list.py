@@ -271,6 +271,15 @@ async def test_cursor_that_was_made_up_is_refused(reading: rest.Rest, place: int
     assert answer.code == "BadRequest"
 
 
+async def test_plus_sign_of_a_time_need_not_be_encoded(reading: rest.Rest) -> None:
+    answer = await reading.get(
+        f"/v4/cwai/jobs?regionID={rest.REGION}"
+        "&createdFrom=2023-11-15T06:13:22+08:00&createdTo=2023-11-15T06:13:23.0+08:00"
+    )
+
+    assert [job["jobID"] for job in answer.object["results"]] == ["c", "b"]
+
+
 @pytest.mark.parametrize(
     ("asked", "words"),
     [

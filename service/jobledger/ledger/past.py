@@ -68,8 +68,7 @@ def _uuid(text: str) -> UUID | None:
 
 async def _at_time(connection: engine.Connection, text: str, bounds: history.Bounds) -> event.Position:
     try:
-        # A plus sign that was not percent-encoded arrives as a space.
-        asked = moment.rfc_3339(re.sub(r" (?=\d\d:\d\d$)", "+", text))
+        asked = moment.rfc_3339(moment.from_query(text))
     except ValueError as error:
         raise errors.InvalidRequest(
             f"asOf: {errors.shown(text)} is no position, uuid or RFC 3339 time ({error}); "

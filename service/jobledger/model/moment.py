@@ -17,6 +17,8 @@ _LOCAL_CHARACTERS = len("2023-10-13 11:22:01")
 _LOCAL = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", re.ASCII)
 _RFC_3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)", re.ASCII | re.IGNORECASE)
 
+_LOST_PLUS = re.compile(r" (?=\d\d:\d\d$)", re.ASCII)
+
 
 def read(text: str, zone: tzinfo) -> datetime:
     """The moment of ``2023-10-13 11:22:01`` in the zone, or of RFC 3339 with an offset; in UTC.
@@ -42,6 +44,11 @@ def read(text: str, zone: tzinfo) -> datetime:
     if not FIRST_YEAR <= moment.year <= LAST_YEAR:
         raise ValueError("is out of range")
     return moment
+
+
+def from_query(text: str) -> str:
+    """The time as it was meant: a plus sign that was not percent-encoded arrives as a space."""
+    return _LOST_PLUS.sub("+", text)
 
 
 def rfc_3339(text: str) -> datetime:

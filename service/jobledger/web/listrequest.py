@@ -163,7 +163,7 @@ def _time(name: str, text: str, zone: tzinfo) -> datetime | None:
     if not text:
         return None
     try:
-        return moment.read(text, zone)
+        return moment.read(moment.from_query(text), zone)
     except ValueError as error:
         raise errors.InvalidRequest(
             f"{name} {errors.shown(text)} {error}; write 2023-10-13 11:22:01 or RFC 3339"
