@@ -127,6 +127,25 @@ async def test_large_answer_is_compressed_for_who_takes_it(api: rest.Rest) -> No
     assert "Accept-Encoding" in plain.headers["Vary"]
 
 
+@pytest.mark.parametrize(
+    ("accepted", "coding"),
+    [
+        ("*", "gzip"),
+        ("*;q=0, gzip", "gzip"),
+        ("gzip;q=0, *", None),
+        ("br, gzip; q=0.1", "gzip"),
+        ("identity", None),
+        ("", None),
+    ],
+)
+async def test_what_is_said_of_gzip_goes_before_what_is_said_of_all(
+    api: rest.Rest, accepted: str, coding: str | None
+) -> None:
+    answer = await api.get("/openapi.json", **{"Accept-Encoding": accepted})
+
+    assert answer.headers.get("Content-Encoding") == coding
+
+
 async def test_answer_says_what_it_depends_on(api: rest.Rest) -> None:
     await api.post({})
 

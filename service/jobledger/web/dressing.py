@@ -85,8 +85,10 @@ def _compress(answer: web.Response) -> None:
 
 
 def _takes_gzip(request: web.BaseRequest) -> bool:
+    """Whether gzip may be sent: what is said of it goes before ``*`` (RFC 9110, 12.5.3)."""
+    said: dict[str, str] = {}
     for choice in request.headers.get("Accept-Encoding", "").split(","):
         coding, _, quality = choice.replace(" ", "").lower().partition(";")
-        if coding in ("gzip", "*"):
-            return quality not in ("q=0", "q=0.0", "q=0.00", "q=0.000")
-    return False
+        said[coding] = quality
+    quality = said.get("gzip", said.get("*", "q=0"))
+    return quality not in ("q=0", "q=0.0", "q=0.00", "q=0.000")
