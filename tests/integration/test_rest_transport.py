@@ -203,6 +203,13 @@ async def test_what_is_no_http_is_a_bad_request_and_ends_the_connection(
     assert not error_lines(caplog.records)
 
 
+async def test_no_tunnel_is_opened(api: rest.Rest) -> None:
+    answer = rest.parsed(await api.raw(b"CONNECT elsewhere:1 HTTP/1.1\r\nHost: x\r\n\r\n"))
+
+    assert answer.status == 404
+    assert answer.envelope["errorCode"] == "Cwai.Api.NotFound"
+
+
 async def test_request_for_a_whole_url_is_answered(api: rest.Rest) -> None:
     await api.post({})
 

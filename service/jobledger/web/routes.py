@@ -63,6 +63,8 @@ class Router:
             # The client went while its body was read: nobody will see this answer, and nothing is wrong.
             return envelope.failure(errors.InvalidRequest("the connection was lost"))
         except Exception as error:  # noqa: BLE001 - the outermost: every failure has its envelope
+            if request.method == "CONNECT":
+                return _no_tunnel(error)
             return envelope.failure(error, problem=envelope.wants_problem(request))
         finally:
             self._metrics.took(route, request.method, time.perf_counter() - began)
@@ -88,6 +90,13 @@ def _handler(methods: Methods, request: web.BaseRequest) -> Handler:
     if handler is None:
         raise errors.WrongMethod(request.method, request.rel_url.raw_path, _allowed(methods))
     return handler
+
+
+def _no_tunnel(error: Exception) -> web.Response:
+    """The answer to CONNECT: 200 would say that a tunnel is open, and could have no body."""
+    answer = envelope.failure(error, problem=True)
+    answer.force_close()
+    return answer
 
 
 def _allowed(methods: Methods) -> tuple[str, ...]:
