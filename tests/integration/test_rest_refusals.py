@@ -28,6 +28,8 @@ UNRECORDABLE: list[tuple[dict[str, Any], str]] = [
     ({"uuid": "no-uuid"}, "uuid: 'no-uuid' is not a uuid"),
     ({"uuid": 7}, "uuid: is no string"),
     ({"name": 5}, "name: "),
+    ({"name": "x" * 513}, "name: 'xxx"),
+    ({"queueID": "x" * 513}, "has 513 characters; use at most 512"),
     ({"nmae": "x"}, "did you mean name"),
     ({"replicas": 2**40}, "replicas: "),
     ({"createTime": "yesterday"}, "createTime: "),

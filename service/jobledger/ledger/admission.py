@@ -46,6 +46,9 @@ _GIVEN_NAMES: Final = attrgetter(*_NAMES)
 _GIVEN_TEXTS: Final = attrgetter(*_OTHER_TEXTS)
 _NAME_FIELDS: Final = tuple(f"signal.{WIRE_NAMES.get(name, name)}" for name in _NAMES)
 _OTHER_FIELDS: Final = tuple(f"signal.{WIRE_NAMES.get(name, name)}" for name in _OTHER_TEXTS)
+_INDEXED: Final = ("detail.name", "detail.queueID")
+"""What lists look up in an index, which has no room for more than a name."""
+
 _STATUSES_BY_WORD: Final = {word: status for status, word in searchkeys.STATUS_WORDS.items()}
 
 
@@ -72,6 +75,7 @@ class Admission:
         if submission.detail:
             parsed = detail.parse(submission.detail, zone=self.zone, limit_bytes=self.detail_limit_bytes)
             described = masking.mask(parsed.detail)
+            _check_names(_INDEXED, (described.detail.name or "", described.detail.queue_id or ""))
             text = detail.encode(described.detail)
             signal = replace(signal, job_id=_agreed("jobID", signal.job_id, parsed.job_id))
             region = _agreed("regionID", region, parsed.region)

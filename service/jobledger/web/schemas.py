@@ -179,6 +179,8 @@ def _post(described: Mapping[str, Any]) -> dict[str, Any]:
         "type": "object",
         "properties": {
             **described,
+            "name": name,
+            "queueID": name,
             "jobID": ID,
             "regionID": REGION,
             "userID": name,
