@@ -19,6 +19,11 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 def pytest_collection_finish() -> None:
     """Leave out of each test's garbage collection what stays anyway: modules, and the tests themselves."""
+    spare_the_collector()
+
+
+def spare_the_collector() -> None:
+    """What is there by now is not looked at again: fifty thousand objects take as long as a small test."""
     gc.collect()
     gc.freeze()
 
@@ -27,6 +32,8 @@ def pytest_collection_finish() -> None:
 def postgres() -> Iterator[support.Postgres]:
     """The server of this test run."""
     with support.started() as server:
+        # Migrating has imported as much as all the tests.
+        spare_the_collector()
         yield server
 
 
