@@ -214,6 +214,23 @@ async def test_thousand_jobs_of_one_moment_come_once_each_while_jobs_come_and_go
     assert found == names[::-1]
 
 
+@pytest.mark.parametrize("as_of", ["", "4"])
+async def test_late_delete_of_an_ended_job_makes_no_second_one_of_it(
+    ledger: ledgers.Ledger, api: rest.Rest, as_of: str
+) -> None:
+    await ledger.receipts(job("a", time="1700000000"), job("b", time="1700000001"))
+    await ledger.receipts(job("c", time="1700000002"), events.deletion("a"))
+    first = (await ask(api, pageSize=1, includeDeleted=True, asOf=as_of)).object
+    await ledger.receipts(events.deletion("a"), job("d"))
+
+    rest_of_it = (await ask(api, pageSize=9, includeDeleted=True, asOf=as_of, cursor=first["cursor"])).object
+    then = (await ask(api, includeDeleted=True, asOf="4")).object
+
+    assert [each["jobID"] for each in first["results"] + rest_of_it["results"]] == ["c", "b", "a"]
+    assert [each["jobID"] for each in then["results"]] == ["c", "b", "a"]
+    assert then["totalCount"] == 3
+
+
 async def test_page_of_a_cursor_shows_jobs_as_they_were(ledger: ledgers.Ledger, api: rest.Rest) -> None:
     await ledger.receipts(job("a", time="1700000000"), job("b", time="1700000001"))
     first = (await ask(api, pageSize=1)).object

@@ -16,7 +16,7 @@ import asyncio
 import contextlib
 from bisect import bisect_left, insort
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from heapq import merge
 from itertools import islice
@@ -83,11 +83,18 @@ class _Changes:
         new = [job_id for job_id in later if job_id not in self.seen]
         for start in range(0, len(new), past.FOLDED_TOGETHER):
             some = new[start : start + past.FOLDED_TOGETHER]
-            for folded in (await past.states(connection, some, at)).values():
-                if folded.job_id not in self.seen and self.walk.wanted.passes(folded):
+            states = (await past.states(connection, some, at)).values()
+            still = await self._still(connection, states)
+            for folded in states:
+                if folded.job_id not in still and self.walk.wanted.passes(folded):
                     insort(self.places, order.place(folded))
-            self.seen.update(some)
+            self.seen.update(set(some).difference(still))
         self.up_to = head
+
+    async def _still(self, connection: engine.Connection, states: Collection[job.Job]) -> Collection[str]:
+        """Jobs that are what they were: the delete of an ended one changes nothing, its row holds."""
+        ended = [each.job_id for each in states if not each.live] if self.walk.wanted.ended_too else []
+        return await jobs.unchanged(connection, ended, since=self.walk.at) if ended else ()
 
 
 class Walks:

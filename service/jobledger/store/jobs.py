@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -65,6 +65,9 @@ FOLDED_NAMES = ", ".join(_FOLDED)
 
 # $1 job ids
 _CURRENT = f"select {FOLDED_NAMES} from jobs where job_id = any ($1::text[])"  # noqa: S608 - our own names
+
+# $1 job ids, $2 position
+_UNCHANGED = "select job_id from jobs where job_id = any ($1::text[]) and last_position <= $2"
 
 # $1 job id; the rank table is null where there is none, and where it came in parts
 _WITH_RANK_TABLE = f"""
@@ -264,6 +267,13 @@ async def current(connection: engine.Connection, job_ids: Iterable[str]) -> Mapp
     """The jobs with these ids as they are now; unknown ids are left out."""
     rows = await connection.fetch(_CURRENT, list(job_ids))
     return {row["job_id"]: from_row(row) for row in rows}
+
+
+async def unchanged(
+    connection: engine.Connection, job_ids: Collection[str], *, since: event.Position
+) -> Collection[str]:
+    """Those of these jobs that are what they were at a position."""
+    return {row["job_id"] for row in await connection.fetch(_UNCHANGED, list(job_ids), since)}
 
 
 async def with_rank_tables(
