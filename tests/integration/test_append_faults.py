@@ -390,6 +390,34 @@ async def test_large_description_does_not_hold_up_others(database: str) -> None:
         assert isinstance((await large)[0], event.Receipt)
 
 
+async def test_cancellation_outlasts_a_connection_that_cannot_be_given_back(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    release = asyncpg.Pool.release
+
+    async def fails(self: Any, *given: Any, **more: Any) -> None:
+        await release(self, *given, **more)
+        raise asyncpg.InternalClientError("a free connection holder")
+
+    monkeypatch.setattr(asyncpg.Pool, "release", fails)
+    pool = engine.ReadPool(database, size=1)
+    await pool.open()
+    borrowed = asyncio.Event()
+
+    async def borrow() -> None:
+        async with pool.connection():
+            borrowed.set()
+            await asyncio.get_running_loop().create_future()
+
+    borrowing = asyncio.create_task(borrow())
+    await borrowed.wait()
+    borrowing.cancel()
+    await asyncio.wait([borrowing])
+    await pool.close()
+
+    assert borrowing.cancelled()
+
+
 async def test_failing_loop_does_not_leave_connections_behind(database: str, connection: Connection) -> None:
     async with ledgers.running(database) as ledger:
         await ledger.receipts(events.submission("a"))

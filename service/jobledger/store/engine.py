@@ -230,4 +230,7 @@ class ReadPool:
             try:
                 yield connection
             finally:
-                await self._pool.release(connection)
+                # One that was lost meanwhile is the pool's affair. Raised here, that would take the place of
+                # a cancellation: a loop would go on, and the shutdown wait for it for ever.
+                with contextlib.suppress(*_AWAY, asyncpg.InterfaceError):
+                    await self._pool.release(connection)
