@@ -22,14 +22,15 @@ async def measure(subscribers: int) -> list[harness.Row]:
             "grpc", service.grpc_port, LATEST, readers=subscribers, messages=1
         )
         each = (harness.resident_bytes(service.pid) - before) / subscribers
-        began = time.perf_counter()
+        began, used = time.perf_counter(), harness.processor_seconds(service.pid)
         await harness.fill(service.grpc, 1, jobs=1)
         await reading.seconds()
-        reached = time.perf_counter() - began
+        reached, used = time.perf_counter() - began, harness.processor_seconds(service.pid) - used
     count = f"{subscribers:,} connections"
     return [
         harness.Row(what=f"an idle subscriber, of {count}", value=each / 1000, unit="KB"),
         harness.Row(what=f"one event to all of {count}", value=reached, unit="s"),
+        harness.Row(what="of the service's processor", value=used, unit="s"),
     ]
 
 

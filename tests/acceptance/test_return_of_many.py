@@ -12,11 +12,11 @@ from typing import Any
 import aiohttp
 import pytest
 from aiohttp import web
-from grpclib import protocol
 
 from jobledger import app
 from jobledger.ledger import pagecache, start, subscription, turns
 from jobledger.model import selection
+from jobledger.rpc import http2
 from jobledger.store import engine, eventlog, jobs
 from tests.support import clusterd, events, scale, services
 
@@ -110,7 +110,7 @@ async def test_streams_by_grpc_and_by_http_take_the_same_turns(
     written: list[object] = []
     passes: list[int] = []
     _note(monkeypatch, turns.Turns, "take", taken)
-    _note(monkeypatch, protocol.Stream, "send_data", written)
+    _note(monkeypatch, http2.Stream, "sends_at_once", written)
     _note(monkeypatch, web.StreamResponse, "write", written)
 
     async def count_passes() -> None:
@@ -147,9 +147,9 @@ def _note(patch: pytest.MonkeyPatch, owner: type, name: str, noted: list[Any]) -
     """Keep on whom a method is called."""
     method = getattr(owner, name)
 
-    async def noting(self: object, *given: Any, **more: Any) -> Any:
+    def noting(self: object, *given: Any, **more: Any) -> Any:
         noted.append(self)
-        return await method(self, *given, **more)
+        return method(self, *given, **more)
 
     patch.setattr(owner, name, noting)
 

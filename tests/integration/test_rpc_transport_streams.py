@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import socket
 import threading
 import time
@@ -131,6 +132,52 @@ async def test_130_streams_on_one_channel_leave_room_for_another_call() -> None:
         assert await channel.unary_unary("/test.Test/Call")(b"x", timeout=5) == b"x"
         for call in calls:
             call.cancel()
+
+
+async def test_idle_streams_keep_no_event_and_no_queue() -> None:
+    async def wait(call: streaming.Call, _request: bytes) -> None:
+        await call.send_initial_metadata()
+        await asyncio.get_running_loop().create_future()
+
+    async with (
+        transport.serving({"/test.Test/Call": methods.server_stream(wait)}) as (running, port),
+        transport.RawClient.connected(port) as client,
+    ):
+        before = held()
+        calls = [client.call("/test.Test/Call") for _ in range(20)]
+        await client.flush()
+        await client.until(lambda: client.trailers.keys() >= set(calls))
+        assert running.open_calls == 20
+        assert held() <= before
+
+
+def held() -> int:
+    """How many of asyncio's events and queues there are; each holds a deque of 760 bytes."""
+    gc.collect()
+    return sum(isinstance(each, asyncio.Event | asyncio.Queue) for each in gc.get_objects())
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["with the request", "later"])
+async def test_what_follows_the_one_request_of_a_stream_gives_its_window_back(*, late: bool) -> None:
+    options = connection.Options(connection_window_bytes=1 << 18)
+    service = {"/test.Test/Call": methods.server_stream(wait_at_the_head)}
+    async with (
+        transport.serving(service, options=options) as (running, port),
+        transport.RawClient.connected(port) as client,
+    ):
+        for _ in range(100):
+            stream_id = client.open("/test.Test/Call")
+            client.h2.send_data(stream_id, streaming.frame(b""))
+            if late:
+                await client.flush()
+                await client.until(lambda stream_id=stream_id: stream_id in client.trailers)
+            client.h2.send_data(stream_id, bytes(10_000), end_stream=True)
+            await client.flush()
+            await client.until(lambda stream_id=stream_id: stream_id in client.trailers)
+            client.h2.reset_stream(stream_id)
+            await client.flush()
+            await client.until(lambda: client.h2.outbound_flow_control_window > 100_000)
+        await transport.becomes_true(lambda: running.open_calls == 0)
 
 
 async def read_to_end(call: Any) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from jobledger import errors
-from jobledger.ledger import batch, page, pagecache, window
+from jobledger.ledger import batch, crowd, page, pagecache, window
 from jobledger.model import event
 from jobledger.store import engine, eventlog
 
@@ -30,7 +30,7 @@ class Tail:
         self._poll_seconds = poll_seconds
         self._woken = asyncio.Event()
         self._reading = False
-        self._moved: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting = crowd.Crowd()
         self._followed_until = time.monotonic()
         self.head = event.Position(0)
         """The last position that was read; everything up to it can be delivered."""
@@ -68,7 +68,7 @@ class Tail:
                 self.available = False
             except errors.DataLoss as error:
                 self.report(error)
-                self._announce()
+                self._waiting.wake()
             else:
                 if not self.available:
                     _log.info("following the log again, at position %d", self.head)
@@ -117,7 +117,7 @@ class Tail:
         self._window.extend(page.Page.of(rows))
         self.head = event.Position(rows[-1].position)
         self._head_uuid = rows[-1].uuid
-        self._announce()
+        self._waiting.wake()
 
     async def _check_head(self, connection: engine.Connection) -> None:
         """A database that was restored under us holds less, or something else, where we have been."""
@@ -133,10 +133,6 @@ class Tail:
             if await eventlog.uuid_at(connection, position) is not None:
                 _log.warning("position %d, which was missing, is there again", position)
                 self.loss = None
-
-    def _announce(self) -> None:
-        self._moved.set_result(None)
-        self._moved = asyncio.get_running_loop().create_future()
 
     def committed(self, written: batch.Written) -> None:
         """Take what an append of this process added, without reading it again; look if it does not follow."""
@@ -165,8 +161,7 @@ class Tail:
         """
         self.require_one_history()
         if self.head <= after:
-            # Not awaited itself: one waiter's cancellation would cancel it for all.
-            await asyncio.wait({self._moved}, timeout=timeout_seconds)
+            await self._waiting.wait(timeout_seconds=timeout_seconds)
             self.require_one_history()
         if self.head > after:
             return True

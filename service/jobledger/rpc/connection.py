@@ -27,7 +27,7 @@ from h2.connection import H2Connection
 from h2.errors import ErrorCodes
 from h2.settings import SettingCodes, Settings
 
-from jobledger.rpc import internals
+from jobledger.rpc import http2, internals
 
 Headers = list[tuple[str, str]]
 Release = Callable[[], None]
@@ -153,7 +153,7 @@ class Connection(protocol.H2Protocol):
         )
         h2_connection.initiate_connection()
         h2_connection.increment_flow_control_window(options.connection_window_bytes - DEFAULT_WINDOW_BYTES)
-        self.connection = protocol.Connection(h2_connection, transport, config=self.config)
+        self.connection = http2.Connection(h2_connection, transport, config=self.config)
         self.connection.flush()
         self.connection.initialize()
         self.processor = _Events(self.handler, self.connection)

@@ -23,6 +23,8 @@ import grpclib
 from grpclib import config, const, events, protocol, server
 from grpclib.encoding import base
 
+from jobledger.rpc import http2
+
 logger = logging.getLogger(__name__)
 
 EXPECTED: tuple[tuple[type, str], ...] = (
@@ -30,6 +32,8 @@ EXPECTED: tuple[tuple[type, str], ...] = (
     (protocol.AbstractHandler, "cancel"),
     (protocol.AbstractHandler, "close"),
     (protocol.Connection, "ack"),
+    (protocol.Connection, "create_stream"),
+    (protocol.Connection, "data_send_process"),
     (protocol.Connection, "flush"),
     (protocol.Connection, "initialize"),
     (protocol.Connection, "is_closing"),
@@ -37,6 +41,8 @@ EXPECTED: tuple[tuple[type, str], ...] = (
     (protocol.EventsProcessor, "process_data_received"),
     (protocol.H2Protocol, "connection_made"),
     (protocol.H2Protocol, "connection_lost"),
+    (protocol.Buffer, "unacked_size"),
+    (protocol.Stream, "__ended__"),
     (protocol.Stream, "closable"),
     (protocol.Stream, "recv_data"),
     (protocol.Stream, "reset_nowait"),
@@ -88,7 +94,7 @@ def no_events() -> Any:
     return events._DispatchServerEvents()  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
 
 
-def http2_stream(stream: server.Stream[Any, Any]) -> protocol.Stream | None:
+def http2_stream(stream: server.Stream[Any, Any]) -> http2.Stream | None:
     """The HTTP/2 stream that carries a call; None if this grpclib keeps it elsewhere."""
     return getattr(stream, HTTP2_STREAM, None)
 

@@ -51,7 +51,9 @@ def server_stream(handler: Callable[[streaming.Call, bytes], Awaitable[None]]) -
     """
 
     async def serve(call: streaming.Call) -> None:
-        await handler(call, await call.receive_one())
+        request = await call.receive_one()
+        call.forget_request()
+        await handler(call, request)
 
     return Method(serve=serve, cardinality=const.Cardinality.UNARY_STREAM)
 

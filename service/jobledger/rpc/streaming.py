@@ -183,6 +183,11 @@ class Call:
             raise CallError(const.Status.INVALID_ARGUMENT, "the call ended without a request; send one")
         return request
 
+    def forget_request(self) -> None:
+        """Keeps nothing of a request that was read, once its client has sent its last."""
+        if self._http2 is not None:
+            self._http2.forget_request()
+
     async def send(self, message: bytes, *, resume_uuid: str = "") -> None:
         """Sends one message; as :meth:`send_chunk`."""
         await self._write(lambda: self._stream.send_message(message), resume_uuid)
@@ -199,8 +204,8 @@ class Call:
         """
         if not self._opened:
             await self.send_initial_metadata()
-        if self._whole_chunks and (http2 := self._http2) is not None:
-            await self._write(lambda: self._send_in_pieces(http2, framed), resume_uuid)
+        if self._whole_chunks and (stream := self._http2) is not None:
+            await self._write(lambda: self._send_in_pieces(stream, framed), resume_uuid, at_once=framed)
         else:
             await self._write(lambda: self._send_one_by_one(framed), resume_uuid)
 
@@ -291,11 +296,30 @@ class Call:
             raise _too_large(len(body), limit)
         return body
 
-    async def _write(self, write: Callable[[], Awaitable[None]], resume_uuid: str) -> None:
+    async def _write(
+        self, write: Callable[[], Awaitable[None]], resume_uuid: str, *, at_once: bytes = b""
+    ) -> None:
+        """Writes what may be written ``at_once`` if there is such, and it can be; else by ``write``."""
         if self._follows:
             await self._sending.take()
             self._end_if_asked()
         self._opened = True
+        if not self._wrote(at_once):
+            await self._write_in_time(write)
+        if resume_uuid:
+            self.resume_uuid = resume_uuid
+        if self._follows:
+            self._end_if_asked()
+        else:
+            # grpclib's send does not yield while the window is open; streams that follow take turns.
+            await asyncio.sleep(0)
+
+    def _wrote(self, data: bytes) -> bool:
+        if self._http2 is None or not 0 < len(data) <= turns.PIECE_BYTES:
+            return False
+        return self._http2.sends_at_once(data)
+
+    async def _write_in_time(self, write: Callable[[], Awaitable[None]]) -> None:
         self._interruptible = False
         try:
             async with asyncio.timeout(self._send_timeout_seconds):
@@ -304,12 +328,6 @@ class Call:
             raise errors.SlowReader(self._send_timeout_seconds) from None
         finally:
             self._interruptible = self._follows
-        if resume_uuid:
-            self.resume_uuid = resume_uuid
-        if self._follows:
-            self._end_if_asked()
-        # grpclib's send does not yield while the window is open: a replay would stall every other call.
-        await asyncio.sleep(0)
 
     async def _send_in_pieces(self, http2: protocol.Stream, framed: bytes) -> None:
         for at in range(0, len(framed) or 1, turns.PIECE_BYTES):

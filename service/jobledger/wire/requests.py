@@ -114,12 +114,14 @@ def encode_receipts(receipts: Iterable[event.Receipt | errors.EventError]) -> by
 
 
 def _filter(message: Any) -> selection.Filter:
-    return selection.Filter(
+    asked = selection.Filter(
         namespaces=frozenset(message.namespace),
         job_ids=frozenset(message.jobId),
         frameworks=frozenset(message.frameWork),
         operators=frozenset(message.operator),
     )
+    # An empty set is an object each time.
+    return selection.EVERYTHING if asked.everything else asked
 
 
 def _start(number: int) -> selection.StartFrom | None:
