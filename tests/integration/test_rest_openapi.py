@@ -107,6 +107,8 @@ async def test_every_reference_leads_somewhere_and_every_path_is_served(api: res
     assert {"/openapi.json", "/metrics", "/healthz", "/readyz"} < set(document["paths"])
     names = {part.split('"')[0] for part in answer.body.decode().split("#/components/schemas/")[1:]}
     assert names <= set(document["components"]["schemas"])
+    assert {"Pod", "GivenPod"} < names
+    assert not [name for name in names if "jobledger" in name]
     for path, methods in document["paths"].items():
         allowed = (await api.call("OPTIONS", path.replace("{jobID}", "a"))).headers["Allow"]
         assert {method.upper() for method in methods} <= set(allowed.split(", "))

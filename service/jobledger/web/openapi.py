@@ -51,7 +51,9 @@ def _parameter(name: str, place: str, schema: Mapping[str, Any], said: str = "")
 
 _JOB_ID: Final = _parameter("jobID", "path", schemas.ID)
 _QUERIED_ID: Final = _parameter("jobID", "query", schemas.ID)
-_REGION: Final = _parameter("regionID", "query", schemas.REGION)
+_REGION: Final = _parameter(
+    "regionID", "query", schemas.REGION, "May stand in the header regionID instead, or in both alike."
+)
 _RECORDED: Final = {
     "path.jobID": "$response.body#/returnObj/jobID",
     "query.regionID": "$request.body#/regionID",

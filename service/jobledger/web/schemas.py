@@ -67,6 +67,7 @@ def components() -> dict[str, Any]:
     _, schemas = msgspec.json.schema_components(
         [*_ANSWERS, *_REQUESTS], ref_template="#/components/schemas/{name}"
     )
+    schemas = _named(schemas)
     answered = _reachable(schemas, [kind.__name__ for kind in _ANSWERS])
     for name, schema in schemas.items():
         if "properties" not in schema:
@@ -90,6 +91,14 @@ def components() -> dict[str, Any]:
     schemas["JobList"] = _job_list()
     schemas["Post"] = _post(schemas.pop("Detail")["properties"])
     return schemas
+
+
+def _named(schemas: Mapping[str, Any]) -> dict[str, Any]:
+    """The same with names for callers: what is given and what is answered are called alike in our modules."""
+    text = msgspec.json.encode(schemas)
+    for module, name in ((returnobj, b""), (cwai, b"Given")):
+        text = text.replace(f"{module.__name__}.".encode(), name)
+    return msgspec.json.decode(text)
 
 
 def _given(member: Mapping[str, Any]) -> dict[str, Any]:
