@@ -24,7 +24,7 @@ async def measure(subscribers: int) -> list[harness.Row]:
         each = (harness.resident_bytes(service.pid) - before) / subscribers
         began, used = time.perf_counter(), harness.processor_seconds(service.pid)
         await harness.fill(service.grpc, 1, jobs=1)
-        await reading.seconds()
+        await reading.finished()
         reached, used = time.perf_counter() - began, harness.processor_seconds(service.pid) - used
     count = f"{subscribers:,} connections"
     return [
