@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from jobledger import errors
-from jobledger.ledger import verify
+from jobledger.ledger import admission, verify
 from jobledger.model import event
 from jobledger.store import engine, ledgerinfo
 from tests.support import auditing, events, ledgers
@@ -59,6 +59,20 @@ async def test_good_log_is_good_and_its_end_is_an_anchor(ledger: ledgers.Ledger,
     await ledger.receipts(events.submission("job-9"))
     again = await verified(database, anchor=report.head)
     assert (again.finding, again.events, again.anchored) == (None, 11, True)
+
+
+async def test_log_with_the_latest_times_that_are_taken_is_good(
+    ledger: ledgers.Ledger, database: str
+) -> None:
+    latest = str(admission.LATEST_SECOND)
+    await ledger.receipts(
+        events.submission("job-1", time=latest, job_status="failed", delete_time=latest),
+        events.submission("job-2", detail={"createTime": "9998-12-31T23:59:59Z"}),
+    )
+
+    report = await verified(database)
+
+    assert (report.finding, report.jobs) == (None, 2)
 
 
 async def test_empty_log_is_good(database: str) -> None:

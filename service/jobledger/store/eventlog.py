@@ -32,7 +32,7 @@ def as_datetime(column: str) -> str:
 
     One row that was spoiled so would end whoever reads it, with all of its neighbours.
     """
-    first, last = f"'{moment.FIRST_YEAR:04}-01-01 00:00+00'", f"'{moment.LAST_YEAR}-12-31 00:00+00'"
+    first, last = f"'{moment.FIRST_YEAR:04}-01-01 00:00+00'", "'9999-12-31 23:59:59.999999+00'"
     return f"case when {column} < {first} then {first} when {column} > {last} then {last} else {column} end"
 
 
