@@ -7,6 +7,7 @@ import json
 
 import pytest
 
+from jobledger import errors
 from jobledger.store import engine
 from jobledger.web import events, lookups
 from tests.support import ledgers, rest
@@ -79,6 +80,18 @@ async def test_read_that_gets_no_connection_is_told_to_come_back(
 
         await eventually(answered)
     await pool.close()
+
+
+async def test_pool_that_is_still_opening_connections_is_overloaded_and_not_away(database: str) -> None:
+    pool = engine.ReadPool(database, size=2)
+    await pool.open()
+    try:
+        async with pool.connection():
+            with pytest.raises(errors.Overloaded):
+                async with pool.connection(patience_seconds=0):
+                    pass
+    finally:
+        await pool.close()
 
 
 async def test_stream_beyond_the_last_is_told_to_come_back(

@@ -223,9 +223,10 @@ class ReadPool:
             try:
                 connection = await self._pool.acquire(timeout=patience_seconds)
             except TimeoutError:
-                if self._pool.get_size() < self._size or self._pool.get_idle_size():
+                # Some are still being opened, or came free while the loop told this one: that is load, too.
+                if not self._pool.get_size():
                     raise
-                message = f"all {self._size} connections for reading were in use for {patience_seconds:g} s"
+                message = f"none of {self._size} reading connections was free for {patience_seconds:g} s"
                 raise errors.Overloaded(message) from None
             try:
                 yield connection
