@@ -124,6 +124,7 @@ async def test_disk_too_full_for_the_write_ahead_log_loses_nothing() -> None:
                     await connection.execute("select pg_switch_wal()")
             await polling.eventually(lambda: turned_away(traffic), 30)
             filler.unlink()
+            await polling.eventually(lambda: settled(cluster))
             if not cluster.running:
                 cluster.stop()
                 cluster.start()
@@ -197,6 +198,17 @@ async def notify_for_ever(connection: asyncpg.Connection[asyncpg.Record]) -> Non
         await connection.execute(
             "select pg_notify('anything', repeat('x', 7000) || random()) from generate_series(1, $1)", at_once
         )
+
+
+async def settled(cluster: clusters.Cluster) -> None:
+    """It has ended, or takes connections: while it goes down, or recovers, it does neither."""
+    if not cluster.running:
+        return
+    try:
+        async with session(cluster.dsn):
+            pass
+    except (OSError, asyncpg.PostgresError) as error:
+        raise AssertionError(str(error)) from error
 
 
 async def back(traffic: load.Load) -> None:
