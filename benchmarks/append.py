@@ -91,6 +91,7 @@ async def measure() -> list[harness.Row]:
 
         await append(1, 1)
         await append(1, 200)
+        await append(32, 50)
         await append(PUBLISHERS, 1)
         most = await append(PUBLISHERS, EVENTS_A_MESSAGE)
         await append(PUBLISHERS, EVENTS_A_MESSAGE, rate=most / 2)

@@ -110,4 +110,4 @@ async def _record(connection: engine.Own, timed: Sequence[Timed]) -> None:
         recording.recorded_at = moment
         outcome = batch._outcome(recording, DOOR.admit(submission, publisher=PUBLISHER))
         assert isinstance(outcome, event.Receipt), outcome
-    await appends.write(connection, recording.rows, recording.changed.values())
+    await appends.write(connection, recording.rows, recording.changed.values(), before=state.jobs)

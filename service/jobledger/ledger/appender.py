@@ -118,7 +118,9 @@ class Appender:
     async def _admitted(
         self, submissions: Sequence[event.Submission | errors.EventError], principal: Principal
     ) -> list[completion.Draft | errors.EventError]:
-        described = sum(len(each.detail or "") for each in submissions if isinstance(each, event.Submission))
+        described = sum(
+            [len(each.detail or "") for each in submissions if isinstance(each, event.Submission)]
+        )
         return await beside.the_loop(
             lambda: [self._admit(each, principal) for each in submissions], described
         )

@@ -11,7 +11,7 @@ follows from it but those statements.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TypeAlias
@@ -80,6 +80,9 @@ class Prepared:
     changed: Collection[job.Job]
     """The jobs as they are then."""
 
+    before: Container[str]
+    """The ids of those that the view holds already."""
+
 
 async def prepare(
     connection: engine.Connection, drafts: Sequence[completion.Draft], rules: Rules
@@ -101,13 +104,13 @@ async def prepare(
     )
     outcomes = [_outcome(recording, draft) for draft in drafts]
     written = Written(state.position, state.uuid, recording.rows)
-    return Prepared(outcomes, written, recording.changed.values())
+    return Prepared(outcomes, written, recording.changed.values(), state.jobs)
 
 
 async def write(connection: engine.Connection, prepared: Prepared) -> None:
     """Add a batch to the log and the view, in the transaction in which it was prepared."""
     if prepared.written.rows:
-        await appends.write(connection, prepared.written.rows, prepared.changed)
+        await appends.write(connection, prepared.written.rows, prepared.changed, before=prepared.before)
 
 
 async def _rank_tables(

@@ -8,7 +8,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final
+from typing import Final, TypeAlias
 from uuid import UUID
 
 import msgspec
@@ -100,20 +100,25 @@ class _Frames:
         return self._data[number][self._offsets[index] : self._offsets[follower] if same_chunk else None]
 
 
+_Make: TypeAlias = Callable[[], tuple[Sequence[Entry], Sequence[bytes]]]
+"""Gives a page's entries, and each one's frame of :attr:`Kind.SIGNAL`."""
+
+
 class Page:
     """Events in ascending position order, at least one; immutable, shared, framed once a kind.
 
-    Messages are kept as frames of :attr:`Kind.SIGNAL`; the other kinds are made from those when somebody
-    asks for them.
+    Framed when somebody reads it: the appender, which makes the newest, does not wait for that. Messages are
+    kept as frames of :attr:`Kind.SIGNAL`; the other kinds are made from those when somebody asks for them.
     """
 
-    __slots__ = ("_frames", "_positions", "entries", "lists", "size_bytes")
+    __slots__ = ("_entries", "_frames", "_make", "_positions", "lists", "size_bytes")
 
-    def __init__(self, entries: Sequence[Entry], frames: Sequence[bytes]) -> None:
-        self.entries = entries
-        self._positions = array("q", (each.position for each in entries))
-        self._frames: dict[Kind, _Frames] = {Kind.SIGNAL: _Frames(frames)}
-        self.size_bytes = sum(map(len, frames)) + ENTRY_OVERHEAD_BYTES * len(entries)
+    def __init__(self, positions: array[int], size_bytes: int, make: _Make) -> None:
+        self._positions = positions
+        self._make: _Make | None = make
+        self._entries: Sequence[Entry] = ()
+        self._frames: dict[Kind, _Frames] = {}
+        self.size_bytes = size_bytes
         """About what it costs in memory."""
 
         self.lists: Sequence[Chunk] | None = None
@@ -121,26 +126,44 @@ class Page:
 
     @classmethod
     def of(cls, rows: Sequence[eventlog.Stored]) -> Page:
-        """A page of rows; a row that nobody could parse is left out, loudly."""
-        return cls([_entry(row) for row in rows], [_signal_frame(row) for row in rows])
+        """A page of rows; one that nobody could parse is left out, loudly, when the page is read."""
+        return cls(
+            array("q", [row.position for row in rows]),
+            sum([len(row.signal) + len(row.hccl or "") + ENTRY_OVERHEAD_BYTES for row in rows]),
+            lambda: ([_entry(row) for row in rows], [_signal_frame(row) for row in rows]),
+        )
 
     @classmethod
     def joined(cls, earlier: Page, later: Page) -> Page:
         """Two neighbours as one."""
         return cls(
-            [*earlier.entries, *later.entries],
-            [each.frame(index) for each in (earlier, later) for index in range(len(each.entries))],
+            earlier._positions + later._positions,
+            earlier.size_bytes + later.size_bytes,
+            lambda: (
+                [*earlier.entries, *later.entries],
+                [each.frame(index) for each in (earlier, later) for index in range(len(each))],
+            ),
         )
+
+    def __len__(self) -> int:
+        """How many events."""
+        return len(self._positions)
+
+    @property
+    def entries(self) -> Sequence[Entry]:
+        """What is known of each event."""
+        self._see_to_it()
+        return self._entries
 
     @property
     def first(self) -> event.Position:
         """The position of its first event."""
-        return self.entries[0].position
+        return event.Position(self._positions[0])
 
     @property
     def last(self) -> event.Position:
         """The position of its last event."""
-        return self.entries[-1].position
+        return event.Position(self._positions[-1])
 
     def index_after(self, position: int) -> int:
         """The index of the first event after a position."""
@@ -148,7 +171,7 @@ class Page:
 
     def frame(self, index: int) -> bytes:
         """One event as a JobSummarySignal behind its prefix; empty if it cannot be read."""
-        return self._frames[Kind.SIGNAL].frame(index)
+        return self._framed(Kind.SIGNAL).frame(index)
 
     def chunks(self, kind: Kind, start: int, wanted: selection.Filter) -> Iterator[Chunk]:
         """What a stream sends of the events from an index on; perhaps nothing."""
@@ -158,26 +181,35 @@ class Page:
                 if data:
                     yield Chunk(data, self.entries[stop - 1].uuid)
             return
+        entries = self.entries
         pending: list[bytes] = []
         size = 0
         last = start
-        for index in range(start, len(self.entries)):
-            if not wanted.matches(self.entries[index].keys):
+        for index in range(start, len(entries)):
+            if not wanted.matches(entries[index].keys):
                 continue
             frame = frames.frame(index)
             if pending and size + len(frame) > CHUNK_BYTES:
-                yield Chunk(b"".join(pending), self.entries[last].uuid)
+                yield Chunk(b"".join(pending), entries[last].uuid)
                 pending, size = [], 0
             pending.append(frame)
             size += len(frame)
             last = index
         if size:
-            yield Chunk(b"".join(pending), self.entries[last].uuid)
+            yield Chunk(b"".join(pending), entries[last].uuid)
+
+    def _see_to_it(self) -> None:
+        """Make what is only made when it is asked for, and let go of what it is made from."""
+        if self._make is not None:
+            self._entries, frames = self._make()
+            self._frames[Kind.SIGNAL] = _Frames(frames)
+            self._make = None
 
     def _framed(self, kind: Kind) -> _Frames:
+        self._see_to_it()
         framed = self._frames.get(kind)
         if framed is None:
-            signal_frames = map(self.frame, range(len(self.entries)))
+            signal_frames = map(self.frame, range(len(self)))
             wrap = _WRAPPERS[kind]
             framed = _Frames([wrap(*pair) for pair in zip(self.entries, signal_frames, strict=True)])
             self._frames[kind] = framed

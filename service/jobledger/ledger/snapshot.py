@@ -58,7 +58,7 @@ class Shared:
         while start < len(self._found.positions):
             found = await self._page(start)
             yield found
-            start += len(found.entries)
+            start += len(found)
 
     async def _page(self, start: int) -> page.Page:
         while True:

@@ -75,7 +75,7 @@ class Window:
 def _worth_joining(earlier: page.Page, later: page.Page) -> bool:
     """Whether a join is paid for: only with a page that is no larger, so an event is copied a few times."""
     return (
-        len(earlier.entries) <= len(later.entries)
-        and len(earlier.entries) + len(later.entries) <= MERGED_EVENTS
+        len(earlier) <= len(later)
+        and len(earlier) + len(later) <= MERGED_EVENTS
         and earlier.size_bytes + later.size_bytes <= MERGED_BYTES
     )

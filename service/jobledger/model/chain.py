@@ -35,7 +35,13 @@ def microseconds(moment: datetime) -> int:
 
 def length_prefixed(*parts: bytes | None) -> bytes:
     """Parts that cannot run into each other: each behind its length, null apart from empty."""
-    return b"".join([_NULL if part is None else _LENGTH.pack(len(part)) + part for part in parts])
+    pieces: list[bytes] = []
+    for part in parts:
+        if part is None:
+            pieces.append(_NULL)
+        else:
+            pieces += (_LENGTH.pack(len(part)), part)
+    return b"".join(pieces)
 
 
 @lru_cache(maxsize=4096)

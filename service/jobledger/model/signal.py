@@ -30,7 +30,7 @@ WIRE_NAMES: Final = {
 """What fields are called on the wire, and in messages, where that is not their name here."""
 
 
-class Signal(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class Signal(msgspec.Struct, frozen=True, gc=False):
     """One JobSummarySignal without our own fields. Every text is as on the wire; ``""`` is not given.
 
     A struct, since one is made for every event: a frozen dataclass of sixteen fields takes ten times as long.

@@ -5,9 +5,9 @@ A batch of one spends most of its time on them; see benchmarks/README.md.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import msgspec
@@ -31,13 +31,15 @@ _STATE = f"""
     ) as last on true
 """  # noqa: S608 - our own names
 
-# $1 rows of the log, $2 rows of the view
+# $1 rows of the log, $2 new rows of the view, $3 changed ones
 _WRITE = f"""
     with logged as (
         insert into job_events ({", ".join(eventlog.Row._fields)})
         select {", ".join(eventlog.Row._fields)} from unnest($1::job_event_row[])
+    ), added as (
+        {jobs.insert_statement("jobs", "$2")}
     )
-    {jobs.upsert_statement("jobs", "$2")}
+    {jobs.upsert_statement("jobs", "$3")}
 """  # noqa: S608 - our own names
 
 
@@ -96,7 +98,18 @@ async def state(connection: engine.Connection, uuids: Collection[UUID], job_ids:
 
 
 async def write(
-    connection: engine.Connection, rows: Sequence[eventlog.Row], changed: Collection[job.Job]
+    connection: engine.Connection,
+    rows: Sequence[eventlog.Row],
+    changed: Iterable[job.Job],
+    *,
+    before: Container[str],
 ) -> None:
-    """Write events, and their jobs as they are then; needs positions that go on from the log's end."""
-    await connection.execute(_WRITE, rows, [jobs.values(each) for each in changed])
+    """Write events, and their jobs as they are then; needs positions that go on from the log's end.
+
+    ``before`` has the ids of those that the view holds already.
+    """
+    old: list[tuple[Any, ...]] = []
+    new: list[tuple[Any, ...]] = []
+    for each in changed:
+        (old if each.job_id in before else new).append(jobs.values(each))
+    await connection.execute(_WRITE, rows, new, old)

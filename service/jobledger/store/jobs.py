@@ -98,13 +98,15 @@ _HEADS = """
 """
 
 
+def insert_statement(into: str, rows: str) -> str:
+    """SQL that adds an array of job_row, as which ``rows`` stands, to a table that has none of these jobs."""
+    return f"insert into {into} ({NAMES}) select {NAMES} from unnest({rows}::job_row[])"  # noqa: S608 - our own names
+
+
 def upsert_statement(into: str, rows: str) -> str:
-    """SQL that writes an array of job_row, as which ``rows`` stands, over what the table has."""
+    """The same for a table that may have them; an eighth dearer."""
     changed = ", ".join(f"{name} = excluded.{name}" for name in _COLUMNS if name != "job_id")
-    return (
-        f"insert into {into} ({NAMES}) select {NAMES} from unnest({rows}::job_row[])"  # noqa: S608 - our own names
-        f" on conflict (job_id) do update set {changed}"
-    )
+    return f"{insert_statement(into, rows)} on conflict (job_id) do update set {changed}"
 
 
 # $1 rows
