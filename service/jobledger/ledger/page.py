@@ -152,7 +152,7 @@ class Page:
     @property
     def entries(self) -> Sequence[Entry]:
         """What is known of each event."""
-        self._see_to_it()
+        self._ensure_made()
         return self._entries
 
     @property
@@ -198,7 +198,7 @@ class Page:
         if size:
             yield Chunk(b"".join(pending), entries[last].uuid)
 
-    def _see_to_it(self) -> None:
+    def _ensure_made(self) -> None:
         """Make what is only made when it is asked for, and let go of what it is made from."""
         if self._make is not None:
             self._entries, frames = self._make()
@@ -206,7 +206,7 @@ class Page:
             self._make = None
 
     def _framed(self, kind: Kind) -> _Frames:
-        self._see_to_it()
+        self._ensure_made()
         framed = self._frames.get(kind)
         if framed is None:
             signal_frames = map(self.frame, range(len(self)))
