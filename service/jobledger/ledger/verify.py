@@ -235,11 +235,12 @@ def _contradiction(logged: proof.Logged) -> str | None:
 
 
 def _typed(row: eventlog.Row, signal: Signal) -> dict[str, tuple[object, object]]:
+    job_time, delete_time, cm_index, total = job.numbers(signal)
     return {
-        "job_time": (row.job_time, job.epoch_seconds(signal.time)),
-        "delete_time": (row.delete_time, job.epoch_seconds(signal.delete_time)),
-        "cm_index": (row.cm_index, int(signal.cm_index) if signal.cm_index else None),
-        "total": (row.total, int(signal.total) if signal.total else None),
+        "job_time": (row.job_time, job_time),
+        "delete_time": (row.delete_time, delete_time),
+        "cm_index": (row.cm_index, cm_index),
+        "total": (row.total, total),
         "size": (row.size, delivery.signal_size(row.signal, row.hccl)),
     }
 

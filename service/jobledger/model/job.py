@@ -98,6 +98,22 @@ def epoch_seconds(text: str) -> datetime | None:
     return datetime.fromtimestamp(int(text), UTC) if text else None
 
 
+def numbers(signal: Signal) -> tuple[datetime | None, datetime | None, int | None, int | None]:
+    """A signal's time, deleteTime, cmIndex and total as columns hold them; None for what was not given.
+
+    Raises:
+        ValueError: One is no number.
+        OverflowError: A time is none that a datetime holds.
+        OSError: The same, on some platforms.
+    """
+    return (
+        epoch_seconds(signal.time),
+        epoch_seconds(signal.delete_time),
+        int(signal.cm_index) if signal.cm_index else None,
+        int(signal.total) if signal.total else None,
+    )
+
+
 def evolve(job: Job | None, recorded: event.RecordedEvent) -> Job | None:
     """The job after one more event of it; events come in position order."""
     alive = job if job is not None and job.live else None
