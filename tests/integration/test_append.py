@@ -304,3 +304,37 @@ async def test_cancelled_callers_leave_whole_requests_and_no_connection(
     assert halves == 0
     assert len(after) <= before + 2
     assert "idle in transaction" not in [row["state"] for row in after]
+
+
+_OF_THEIR_OWN = ("position", "uuid", "job_id", "signal", "content_hash", "recorded_at", "hash")
+"""What two equal events differ in, in the log."""
+
+_OF_ITS_OWN = ("job_id", "version", "last_position", "last_uuid", "changed_at", "signal_positions")
+"""What two equal jobs differ in, in the view."""
+
+
+async def test_events_one_by_one_and_in_one_batch_leave_the_same(
+    ledger: ledgers.Ledger, connection: Connection
+) -> None:
+    def story(job_id: str) -> list[event.Submission]:
+        return [
+            events.submission("unknown-" + job_id, operator="delete", delete_time="1700000009"),
+            events.submission(job_id, time="1700000001", namespace="blue"),
+            events.submission(job_id, time="1700000002", namespace="green", job_status="running"),
+            events.submission(job_id, operator="delete", delete_time="1700000003"),
+            events.submission(job_id, time="1700000004", namespace="red"),
+        ]
+
+    for each in story("alone"):
+        await ledger.receipts(each)
+    await ledger.receipts(*story("batch"))
+
+    async def kept(table: str, order: str, job_id: str) -> list[dict[str, object]]:
+        query = f"select * from {table} where job_id like $1 order by {order}"
+        return [dict(row) for row in await connection.fetch(query, "%" + job_id)]
+
+    for table, order, own in (("job_events", "position", _OF_THEIR_OWN), ("jobs", "version", _OF_ITS_OWN)):
+        alone, together = await kept(table, order, "alone"), await kept(table, order, "batch")
+        assert alone
+        for one, other in zip(alone, together, strict=True):
+            assert {name for name in one if one[name] != other[name]} <= set(own)

@@ -1,13 +1,14 @@
 """What an append asks and writes, under the append lock: one statement each, since a round trip is dear.
 
-A batch of one spends most of its time on them; see benchmarks/README.md.
+A batch of one has statements of its own, of single values. Postgres plans them once; those of arrays it plans
+again each time, which for one event costs more than all the rest that they do.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 import msgspec
@@ -15,32 +16,54 @@ import msgspec
 from jobledger.model import chain, event, job
 from jobledger.store import engine, eventlog, jobs
 
-# $1 uuids, $2 job ids; always one row
-_STATE = f"""
-    select clock_timestamp() as now, last.position, last.uuid, last.hash,
-           {eventlog.as_datetime("last.recorded_at")} as recorded_at,
-           array(
-               select (uuid, position, content_hash) from job_events where uuid = any ($1::uuid[])
-           ) as known,
-           array(
-               select row({jobs.NAMES})::job_row from jobs where job_id = any ($2::text[])
-           ) as jobs
-    from (select) as one
-    left join lateral (
-        select position, uuid, hash, recorded_at from job_events order by position desc limit 1
-    ) as last on true
-"""  # noqa: S608 - our own names
+
+def _state(of_uuid: str, of_job: str) -> str:
+    """SQL for the log's end, and what it holds of events and jobs; always one row."""
+    return f"""
+        select clock_timestamp() as now, last.position, last.uuid, last.hash,
+               {eventlog.as_datetime("last.recorded_at")} as recorded_at,
+               array(select (uuid, position, content_hash) from job_events where uuid {of_uuid}) as known,
+               array(select row({jobs.NAMES})::job_row from jobs where job_id {of_job}) as jobs
+        from (select) as one
+        left join lateral (
+            select position, uuid, hash, recorded_at from job_events order by position desc limit 1
+        ) as last on true
+    """  # noqa: S608 - our own names
+
+
+# $1 uuids, $2 job ids
+_STATE = _state("= any ($1::uuid[])", "= any ($2::text[])")
+
+# $1 uuid, $2 job id
+_STATE_OF_ONE = _state("= $1", "= $2")
+
+_LOGGED: Final = ", ".join(eventlog.Row._fields)
+_OF_LOG: Final = len(eventlog.Row._fields)
+
+
+def _write(logged: str, *viewed: str) -> str:
+    """SQL that adds rows to the log, and does so much to the view."""
+    log = f"insert into job_events ({_LOGGED}) {logged}"
+    *before, last = log, *viewed
+    steps = ", ".join(f"step_{nth} as ({each})" for nth, each in enumerate(before))
+    return f"with {steps} {last}" if before else last
+
 
 # $1 rows of the log, $2 new rows of the view, $3 changed ones
-_WRITE = f"""
-    with logged as (
-        insert into job_events ({", ".join(eventlog.Row._fields)})
-        select {", ".join(eventlog.Row._fields)} from unnest($1::job_event_row[])
-    ), added as (
-        {jobs.insert_statement("jobs", "$2")}
-    )
-    {jobs.upsert_statement("jobs", "$3")}
-"""  # noqa: S608 - our own names
+_WRITE = _write(
+    f"select {_LOGGED} from unnest($1::job_event_row[])",  # noqa: S608 - our own names
+    jobs.insert_statement("jobs", jobs.rows("$2")),
+    jobs.upsert_statement("jobs", jobs.rows("$3")),
+)
+
+# The values of a row of the log, and of one of the view
+_LOG_ONE = _write(engine.values(_OF_LOG))
+_ADD_ONE = _write(
+    engine.values(_OF_LOG), jobs.insert_statement("jobs", engine.values(jobs.WIDTH, after=_OF_LOG))
+)
+_CHANGE_ONE = _write(
+    engine.values(_OF_LOG), jobs.upsert_statement("jobs", engine.values(jobs.WIDTH, after=_OF_LOG))
+)
 
 
 class Known(NamedTuple):
@@ -80,7 +103,10 @@ async def state(connection: engine.Connection, uuids: Collection[UUID], job_ids:
         msgspec.MsgspecError: A job's row in the view was spoiled.
     """
     try:
-        row = await connection.fetchrow(_STATE, list(uuids), list(job_ids))
+        if len(uuids) == 1:
+            row = await connection.fetchrow(_STATE_OF_ONE, *uuids, *job_ids)
+        else:
+            row = await connection.fetchrow(_STATE, list(uuids), list(job_ids))
     except OverflowError as error:
         message = f"a time is beyond those that the driver can read: {error}"
         raise msgspec.ValidationError(message) from error
@@ -108,8 +134,21 @@ async def write(
 
     ``before`` has the ids of those that the view holds already.
     """
+    if len(rows) == 1:
+        await _write_one(connection, rows[0], changed, before)
+        return
     old: list[tuple[Any, ...]] = []
     new: list[tuple[Any, ...]] = []
     for each in changed:
         (old if each.job_id in before else new).append(jobs.values(each))
     await connection.execute(_WRITE, rows, new, old)
+
+
+async def _write_one(
+    connection: engine.Connection, row: eventlog.Row, changed: Iterable[job.Job], before: Container[str]
+) -> None:
+    for each in changed:
+        how = _CHANGE_ONE if each.job_id in before else _ADD_ONE
+        await connection.execute(how, *row, *jobs.values(each))
+        return
+    await connection.execute(_LOG_ONE, *row)

@@ -160,6 +160,11 @@ async def _keep_session(_: object) -> None:
     """What a reader leaves behind is nothing: no transaction, no setting. A reset costs a round trip."""
 
 
+def values(count: int, *, after: int = 0) -> str:
+    """SQL for a row of so many parameters, numbered on from those before."""
+    return f"values ({', '.join(f'${after + nth + 1}' for nth in range(count))})"
+
+
 def without_password(dsn: str) -> str:
     """A DSN that may be shown."""
     parts = urlsplit(dsn)

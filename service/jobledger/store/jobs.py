@@ -98,19 +98,28 @@ _HEADS = """
 """
 
 
-def insert_statement(into: str, rows: str) -> str:
-    """SQL that adds an array of job_row, as which ``rows`` stands, to a table that has none of these jobs."""
-    return f"insert into {into} ({NAMES}) select {NAMES} from unnest({rows}::job_row[])"  # noqa: S608 - our own names
+WIDTH = len(_COLUMNS)
+"""How many they are."""
 
 
-def upsert_statement(into: str, rows: str) -> str:
+def rows(parameter: str) -> str:
+    """SQL for the rows of an array of job_row."""
+    return f"select {NAMES} from unnest({parameter}::job_row[])"  # noqa: S608 - our own names
+
+
+def insert_statement(into: str, given: str) -> str:
+    """SQL that adds rows, those of another statement, to a table that has none of these jobs."""
+    return f"insert into {into} ({NAMES}) {given}"
+
+
+def upsert_statement(into: str, given: str) -> str:
     """The same for a table that may have them; an eighth dearer."""
     changed = ", ".join(f"{name} = excluded.{name}" for name in _COLUMNS if name != "job_id")
-    return f"{insert_statement(into, rows)} on conflict (job_id) do update set {changed}"
+    return f"{insert_statement(into, given)} on conflict (job_id) do update set {changed}"
 
 
 # $1 rows
-_UPSERT_REBUILT = upsert_statement("rebuilt", "$1")
+_UPSERT_REBUILT = upsert_statement("rebuilt", rows("$1"))
 
 # $1 namespaces, $2 job ids, $3 frameworks: null lets all through. One row, one snapshot of the database.
 # int8send: eight bytes a position instead of an object each.
