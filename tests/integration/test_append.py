@@ -330,7 +330,7 @@ async def test_events_one_by_one_and_in_one_batch_leave_the_same(
     await ledger.receipts(*story("batch"))
 
     async def kept(table: str, order: str, job_id: str) -> list[dict[str, object]]:
-        query = f"select * from {table} where job_id like $1 order by {order}"
+        query = f"select * from {table} where job_id like $1 order by {order}"  # noqa: S608
         return [dict(row) for row in await connection.fetch(query, "%" + job_id)]
 
     for table, order, own in (("job_events", "position", _OF_THEIR_OWN), ("jobs", "version", _OF_ITS_OWN)):
