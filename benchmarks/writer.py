@@ -5,7 +5,8 @@
 Each publisher is a stream of ``AppendStream``; a closed loop sends its next message when the last
 one is answered, an open loop sends RATE messages a second in all, whether answered or not. The request holds
 digits where :data:`MARK` stands: each message gets its own, from FIRST on, so that no two have the same uuids
-and jobs. Writes the messages, the seconds and the milliseconds that each took, as JSON.
+and jobs. The clock starts when each publisher has had an answer to a first message, which opens its stream;
+what is written, as JSON, is all the messages, those after that, the seconds and the milliseconds that each took.
 """
 
 from __future__ import annotations
@@ -138,12 +139,20 @@ def main(
         Connection(port, publishers // count + (nth < publishers % count), load) for nth in range(count)
     ]
     turns = deque((connection, each) for connection in opened for each in connection.publishers.values())
-    began = time.perf_counter()
-    due, stop_at = began, began + seconds
-    answers = 0
     with selectors.DefaultSelector() as selector:
         for connection in opened:
             selector.register(connection.socket, selectors.EVENT_READ, connection)
+        for connection, publisher in turns:
+            connection.send(publisher, time.perf_counter())
+        answers = 0
+        while answers < publishers:
+            for key, _ in selector.select(1):
+                answered = key.data.receive()
+                answers += len(answered)
+                for publisher in answered:
+                    publisher.began.clear()
+        began = time.perf_counter()
+        due, stop_at = began, began + seconds
         if not rate:
             for connection, publisher in turns:
                 connection.send(publisher, began)
@@ -162,7 +171,8 @@ def main(
                     if not rate and now < stop_at:
                         connection.send(publisher, now)
     took = time.perf_counter() - began
-    print(json.dumps({"messages": answers, "seconds": took, "delays": load.delays}))
+    counts = {"messages": answers, "measured": len(load.delays)}
+    print(json.dumps({**counts, "seconds": took, "delays": load.delays}))
 
 
 if __name__ == "__main__":
