@@ -5,8 +5,8 @@
 Each publisher is a stream of ``AppendStream``; a closed loop sends its next message when the last
 one is answered, an open loop sends RATE messages a second in all, whether answered or not. The request holds
 digits where :data:`MARK` stands: each message gets its own, from FIRST on, so that no two have the same uuids
-and jobs. The clock starts when each publisher has had an answer to a first message, which opens its stream;
-what is written, as JSON, is all the messages, those after that, the seconds and the milliseconds that each took.
+and jobs. The clock starts when each publisher has had an answer to a first message, which opens its stream.
+Writes all the messages, those since then, the seconds and the milliseconds that each of these took, as JSON.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import struct
 import sys
 import time
 from collections import deque
+from collections.abc import Iterator
 
 import reader
 
@@ -129,50 +130,74 @@ class Load:
         return self._request.replace(MARK, b"%08d" % number)
 
 
+class Publishing:
+    """All publishers at once."""
+
+    def __init__(self, port: int, connections: int, publishers: int, load: Load) -> None:
+        self._load = load
+        self._selector = selectors.DefaultSelector()
+        self._turns = deque[tuple[Connection, Publisher]]()
+        for nth in range(connections):
+            opened = Connection(port, publishers // connections + (nth < publishers % connections), load)
+            self._selector.register(opened.socket, selectors.EVENT_READ, opened)
+            self._turns += ((opened, each) for each in opened.publishers.values())
+        self.answers = 0
+
+    def open(self) -> None:
+        """Have an answer to a first message of each."""
+        for connection, publisher in self._turns:
+            connection.send(publisher, time.perf_counter())
+        while self.answers < len(self._turns):
+            for _, publisher in self._answered(1):
+                publisher.began.clear()
+
+    def closed_loop(self, stop_at: float) -> None:
+        """Each sends its next message upon an answer."""
+        for connection, publisher in self._turns:
+            connection.send(publisher, time.perf_counter())
+        while self.answers < self._load.sent:
+            for connection, publisher in self._told(1):
+                if (now := time.perf_counter()) < stop_at:
+                    connection.send(publisher, now)
+
+    def open_loop(self, stop_at: float, rate: float) -> None:
+        """One after the other sends, whether answered or not."""
+        due = time.perf_counter()
+        while due < stop_at or self.answers < self._load.sent:
+            while due < min(time.perf_counter(), stop_at):
+                self._turns[0][0].send(self._turns[0][1], due)
+                self._turns.rotate(-1)
+                due += 1 / rate
+            for _ in self._told(max(due - time.perf_counter(), 0) if due < stop_at else 1):
+                pass
+
+    def _told(self, seconds: float) -> Iterator[tuple[Connection, Publisher]]:
+        for connection, publisher in self._answered(seconds):
+            self._load.delays.append((time.perf_counter() - publisher.began.popleft()) * 1000)
+            yield connection, publisher
+
+    def _answered(self, seconds: float) -> Iterator[tuple[Connection, Publisher]]:
+        for key, _ in self._selector.select(seconds):
+            connection: Connection = key.data
+            for publisher in connection.receive():
+                self.answers += 1
+                yield connection, publisher
+
+
 def main(
     port: int, connections: int, publishers: int, first: int, *, seconds: float, rate: float = 0
 ) -> None:
     """Publish, and tell."""
     load = Load(sys.stdin.buffer.read(), first)
-    count = min(connections, publishers)
-    opened = [
-        Connection(port, publishers // count + (nth < publishers % count), load) for nth in range(count)
-    ]
-    turns = deque((connection, each) for connection in opened for each in connection.publishers.values())
-    with selectors.DefaultSelector() as selector:
-        for connection in opened:
-            selector.register(connection.socket, selectors.EVENT_READ, connection)
-        for connection, publisher in turns:
-            connection.send(publisher, time.perf_counter())
-        answers = 0
-        while answers < publishers:
-            for key, _ in selector.select(1):
-                answered = key.data.receive()
-                answers += len(answered)
-                for publisher in answered:
-                    publisher.began.clear()
-        began = time.perf_counter()
-        due, stop_at = began, began + seconds
-        if not rate:
-            for connection, publisher in turns:
-                connection.send(publisher, began)
-        while answers < load.sent or time.perf_counter() < stop_at:
-            while rate and due < min(time.perf_counter(), stop_at):
-                connection, publisher = turns[0]
-                turns.rotate(-1)
-                connection.send(publisher, due)
-                due += 1 / rate
-            for key, _ in selector.select(max(due - time.perf_counter(), 0) if rate and due < stop_at else 1):
-                connection: Connection = key.data
-                for publisher in connection.receive():
-                    now = time.perf_counter()
-                    answers += 1
-                    load.delays.append((now - publisher.began.popleft()) * 1000)
-                    if not rate and now < stop_at:
-                        connection.send(publisher, now)
-    took = time.perf_counter() - began
-    counts = {"messages": answers, "measured": len(load.delays)}
-    print(json.dumps({**counts, "seconds": took, "delays": load.delays}))
+    publishing = Publishing(port, min(connections, publishers), publishers, load)
+    publishing.open()
+    began = time.perf_counter()
+    if rate:
+        publishing.open_loop(began + seconds, rate)
+    else:
+        publishing.closed_loop(began + seconds)
+    told = {"messages": publishing.answers, "measured": len(load.delays), "delays": load.delays}
+    print(json.dumps({**told, "seconds": time.perf_counter() - began}))
 
 
 if __name__ == "__main__":

@@ -162,7 +162,15 @@ async def running(settings: Settings, dsn: str, *, share_ports: bool = False) ->
         following = tail.Tail(pool, newest, poll_seconds=settings.poll_seconds)
         await following.start()
         pages = pagecache.PageCache(pool, limit_bytes=settings.page_cache_bytes)
-        announcing = announcer.Announcer(pool)
+        known = clients.Clients(pool, _client_limits(settings))
+        hearing = listener.Listener(
+            dsn,
+            pool,
+            on_head=following.wake,
+            on_stream=known.claimed,
+            on_connected=lambda: following.wake(0),
+        )
+        announcing = announcer.Announcer(pool, alone=lambda: hearing.alone)
 
         def committed(written: batch.Written) -> None:
             following.committed(written)
@@ -178,7 +186,6 @@ async def running(settings: Settings, dsn: str, *, share_ports: bool = False) ->
             queue_bytes=settings.append_queue_bytes,
             on_commit=committed,
         )
-        known = clients.Clients(pool, _client_limits(settings))
         common = subscribing.Subscribing(
             reader=subscription.Reader(tail=following, window=newest, pages=pages),
             starts=start.Starts(pool, snapshot.Snapshots(pool, pages)),
@@ -197,13 +204,6 @@ async def running(settings: Settings, dsn: str, *, share_ports: bool = False) ->
             request_limit_bytes=settings.request_limit_bytes,
             send_timeout_seconds=settings.send_timeout_seconds,
             sending=common.reader.sending,
-        )
-        hearing = listener.Listener(
-            dsn,
-            pool,
-            on_head=following.wake,
-            on_stream=known.claimed,
-            on_connected=lambda: following.wake(0),
         )
         web = web_server.WebServer(
             appender=appending,

@@ -16,6 +16,7 @@ from collections.abc import AsyncGenerator, Iterator
 import asyncpg
 import pytest
 
+from jobledger.store import listener
 from tests.support import clusterd, clusters, load, polling, scale, services
 
 BACK_SECONDS = 60.0
@@ -137,6 +138,8 @@ async def test_full_notify_queue_delays_and_fails_nothing() -> None:
     with clusters.made(binaries="wheel", settings={"max_notify_queue_pages": str(NOTIFY_PAGES)}) as cluster:
         dsn = cluster.dsn
         async with loaded(dsn) as traffic, session(dsn) as idle, session(dsn) as noisy:
+            # As another replica does, so that the service tells it of commits.
+            await noisy.execute("select pg_notify($1, 'another')", listener.PROBE_CHANNEL)
             # One that listens and never ends its transaction holds up the queue's tail.
             await idle.execute("listen anything")
             await idle.execute("begin")

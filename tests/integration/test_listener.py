@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, Iterator
 import aiohttp
 import pytest
 
+from jobledger.ledger import announcer
 from jobledger.store import engine, listener
 from tests.support import clusters, polling, pooling, services
 
@@ -106,3 +107,50 @@ async def test_metrics_say_whether_notifications_arrive(database: str) -> None:
 
 def _finds(hearing: listener.Listener, *, arrive: bool) -> None:
     assert hearing.hears is arrive
+
+
+async def test_process_is_alone_until_another_listens_and_each_hears_of_the_other(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listener, "ARRIVAL_SECONDS", 0.2)  # until then, neither can know
+
+    def expects(hearing: listener.Listener, *, alone: bool) -> None:
+        assert (hearing.hears, hearing.alone) == (True, alone)
+
+    async with listening(database, direct=database, heads=[]) as first:
+        assert not first.alone
+        await polling.eventually(lambda: expects(first, alone=True), 30)
+        async with listening(database, direct=database, heads=[]) as second:
+            # By the first probe of each: the next ones are twelve seconds away.
+            await polling.eventually(lambda: expects(first, alone=False), 10)
+            await asyncio.sleep(2 * listener.ARRIVAL_SECONDS)
+            await polling.eventually(lambda: expects(second, alone=False), 10)
+        monkeypatch.setattr(listener, "GONE_SECONDS", 0.5)
+        await polling.eventually(lambda: expects(first, alone=True), 30)
+
+
+async def test_process_that_is_alone_tells_nobody_of_its_commits(database: str) -> None:
+    alone = True
+    pool = engine.ReadPool(database, size=2)
+    await pool.open()
+    announcing = announcer.Announcer(pool, alone=lambda: alone)
+    running = asyncio.create_task(announcing.run())
+    heads: list[int] = []
+    try:
+        async with listening(database, direct=database, heads=heads) as hearing:
+            await polling.eventually(lambda: _finds(hearing, arrive=True), 30)
+            announcing.committed(7)
+            await asyncio.sleep(0.2)
+            alone = False
+            announcing.committed(8)
+            await polling.eventually(lambda: _holds(heads), 30)
+    finally:
+        running.cancel()
+        await asyncio.wait([running])
+        await pool.close()
+
+    assert heads == [8]
+
+
+def _holds(heads: list[int]) -> None:
+    assert heads

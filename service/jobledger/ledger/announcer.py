@@ -1,13 +1,15 @@
 """Tells other processes of commits: after the commit, debounced, the position alone.
 
 NOTIFY inside the append transaction takes a lock that all commits of the cluster wait for; a hundred
-listeners cut throughput by five.
+listeners cut throughput by five. A process that is alone tells nobody: for a lone publisher that would cost a
+quarter of the service's time, at the moment when its next event comes.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import Final
 
 from jobledger import errors
@@ -20,10 +22,11 @@ _log = logging.getLogger(__name__)
 
 
 class Announcer:
-    """Sends the newest position that this process committed."""
+    """Sends the newest position that this process committed, unless it is ``alone``."""
 
-    def __init__(self, pool: engine.ReadPool) -> None:
+    def __init__(self, pool: engine.ReadPool, *, alone: Callable[[], bool]) -> None:
         self._pool = pool
+        self._alone = alone
         self._head = 0
         self._sent = True
         self._committed = asyncio.Event()
@@ -38,6 +41,8 @@ class Announcer:
         while True:
             await self._committed.wait()
             self._committed.clear()
+            if self._alone():
+                continue
             try:
                 async with self._pool.connection() as connection:
                     self._note(await listener.notify(connection, listener.HEAD_CHANNEL, str(self._head)))

@@ -5,14 +5,16 @@ listening connection but LISTEN and its probe: it goes silent after a bare ``pre
 
 That LISTEN succeeded proves nothing. A pooler in transaction mode answers it, gives the session away, and
 drops what comes for it; what one sends to oneself arrives even so. So another connection sends the probe.
+
+The probes also tell who else listens. While that is nobody, nobody needs to be told of a commit.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from typing import Final
 from uuid import uuid4
 
@@ -35,6 +37,9 @@ PROBE_SECONDS = 12.0
 
 ARRIVAL_SECONDS = 5.0
 """How long a notification may take; on a busy machine it takes milliseconds."""
+
+GONE_SECONDS = 3 * PROBE_SECONDS
+"""A process whose probe was not heard for so long is no more."""
 
 RETRY_SECONDS = (0.1, 5.0)
 """First and longest pause before connecting again."""
@@ -81,6 +86,17 @@ class Listener:
 
         self._word: Final = uuid4().hex
         self._arrived = asyncio.Event()
+        self._newcomer = asyncio.Event()
+        self._connected_at = 0.0
+        self._others: Mapping[str, float] = {}
+
+    @property
+    def alone(self) -> bool:
+        """Whether surely no other process listens; not known before the others had time to answer."""
+        now = asyncio.get_running_loop().time()
+        heard_at = max(self._others.values(), default=-math.inf)
+        settled = now > self._connected_at + ARRIVAL_SECONDS and now > heard_at + GONE_SECONDS
+        return self.hears is True and settled
 
     async def run(self) -> None:
         """Listen for ever, over every loss of the connection; ends only by cancellation."""
@@ -106,12 +122,13 @@ class Listener:
                 await connection.add_listener(HEAD_CHANNEL, self._head)
                 await connection.add_listener(STREAM_CHANNEL, self._stream)
                 await connection.add_listener(PROBE_CHANNEL, self._probe)
+                self._connected_at = asyncio.get_running_loop().time()
                 self._on_connected()
                 while not lost.is_set():
+                    self._newcomer.clear()
                     self._note(await self._probed(lost))
-                    with contextlib.suppress(TimeoutError):
-                        async with asyncio.timeout(PROBE_SECONDS):
-                            await lost.wait()
+                    # Who is new must hear of this process: the next probe is for it.
+                    await _first_of(PROBE_SECONDS, lost, self._newcomer)
                     if not lost.is_set():
                         await connection.execute("select")
             _log.info("the listening connection was closed by the server")
@@ -123,12 +140,7 @@ class Listener:
         self._arrived.clear()
         async with self._pool.connection() as connection:
             await notify(connection, PROBE_CHANNEL, self._word)
-        waiting = [asyncio.create_task(each.wait()) for each in (self._arrived, lost)]
-        try:
-            await asyncio.wait(waiting, timeout=ARRIVAL_SECONDS, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in waiting:
-                task.cancel()
+        await _first_of(ARRIVAL_SECONDS, self._arrived, lost)
         return self._arrived.is_set()
 
     def _note(self, hears: bool) -> None:  # noqa: FBT001 - what was found, not how to do it
@@ -151,5 +163,21 @@ class Listener:
         self._on_stream(client_id, stream_id)
 
     def _probe(self, _connection: object, _pid: int, _channel: str, payload: object) -> None:
-        if payload == self._word:
+        word, now = str(payload), asyncio.get_running_loop().time()
+        if word == self._word:
             self._arrived.set()
+            return
+        if word not in self._others:
+            self._newcomer.set()
+        still = {other: at for other, at in self._others.items() if at + GONE_SECONDS > now}
+        self._others = {**still, word: now}
+
+
+async def _first_of(seconds: float, *happenings: asyncio.Event) -> None:
+    """Wait until one of them is set, or for so many seconds."""
+    waiting = [asyncio.create_task(each.wait()) for each in happenings]
+    try:
+        await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in waiting:
+            task.cancel()
