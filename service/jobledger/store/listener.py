@@ -130,7 +130,8 @@ class Listener:
                     # Who is new must hear of this process: the next probe is for it.
                     await _first_of(PROBE_SECONDS, lost, self._newcomer)
                     if not lost.is_set():
-                        await connection.execute("select")
+                        # Once more changes nothing, but finds out whether the peer is there.
+                        await connection.execute(f"listen {PROBE_CHANNEL}")
             _log.info("the listening connection was closed by the server")
         finally:
             connection.terminate()
