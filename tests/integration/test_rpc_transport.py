@@ -7,9 +7,10 @@ import logging
 
 import grpc
 import pytest
+from grpclib import protocol
 from grpclib.const import Status
 
-from jobledger.rpc import internals, methods, server, streaming
+from jobledger.rpc import internals, methods, streaming, wholecalls
 from tests.support import transport
 
 
@@ -224,77 +225,39 @@ async def test_passed_deadline_cancels_the_handler_and_is_no_error_line(
     assert transport.error_lines(caplog.records) == []
 
 
-async def test_chunks_written_in_one_go_and_one_by_one_are_the_same_bytes(
+async def test_calls_get_the_same_answers_where_h2_must_be_left_to_itself(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    chunk = b"".join(streaming.frame(bytes([n]) * (n * 31)) for n in range(200))
+    service = {"/test.Test/Call": methods.unary(echo), "/test.Test/Fail": failing(ValueError("no"))}
+    large = bytes(100_000)
 
-    async def subscribe(call: streaming.Call, _request: bytes) -> None:
-        await call.send_chunk(chunk)
-        await call.send_chunk(b"")
+    async def answers() -> list[tuple[str, bytes]]:
+        async with transport.serving(service) as (_, port), transport.RawClient.connected(port) as client:
+            found: list[tuple[str, bytes]] = []
+            for request in (b"", b"1", b"2", b"3", large, b"4"):
+                calls = [
+                    client.call(f"/test.Test/{method}", request[:9]) for method in ("Call", "Fail", "No")
+                ]
+                calls.append(client.open("/test.Test/Call"))
+                await client.flush()
+                for at in range(0, len(framed := streaming.frame(request)), 16_384):
+                    client.h2.send_data(calls[-1], framed[at : at + 16_384])
+                client.h2.end_stream(calls[-1])
+                await client.flush()
+                found += [(await client.status(call), bytes(client.data.get(call, b""))) for call in calls]
+            return found
 
-    async def received() -> bytes:
-        async with (
-            transport.serving({"/test.Test/Call": methods.server_stream(subscribe)}) as (_, port),
-            transport.RawClient.connected(port) as client,
-        ):
-            stream_id = client.call("/test.Test/Call")
-            await client.flush()
-            assert await client.status(stream_id) == "0"
-            return bytes(client.data[stream_id])
-
-    assert await received() == chunk
-
-    async def sends_differently(_self: object, _message: bytes) -> None: ...
-
-    with monkeypatch.context() as patch:
-        patch.setattr(server.server.Stream, "send_message", sends_differently)
-        assert await internals.verify() is False
-    assert "slower" in caplog.text
-
-    async def not_verified() -> bool:
-        return False
-
-    monkeypatch.setattr(internals, "verify", not_verified)
-    assert await received() == chunk
-
-
-async def test_calls_go_on_where_grpclib_keeps_its_stream_elsewhere(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    messages = [bytes([n]) * (n * 31) for n in range(200)]
-
-    async def subscribe(call: streaming.Call, request: bytes) -> None:
-        await call.send_chunk(b"".join(map(streaming.frame, [request, *messages])))
-
-    async def gather(call: streaming.Call) -> None:
-        while (request := await call.receive(limit_bytes=5)) is not None:
-            await call.send(request)
-
-    monkeypatch.setattr(internals, "HTTP2_STREAM", "_elsewhere")
-    service = {
-        "/test.Test/Subscribe": methods.server_stream(subscribe),
-        "/test.Test/Gather": methods.bidirectional(gather),
-        "/test.Test/Call": methods.unary(echo),
-    }
-    async with transport.serving(service) as (_, port), transport.channel(port) as channel:
-        assert await channel.unary_unary("/test.Test/Call")(b"asked") == b"asked"
-        received = [message async for message in channel.unary_stream("/test.Test/Subscribe")(b"asked")]
-        gathering = channel.stream_stream("/test.Test/Gather")(iter([b"12345", b"123456"]))
-        assert await gathering.read() == b"12345"
-        with pytest.raises(grpc.aio.AioRpcError, match="6 bytes exceeds the limit of 5") as caught:
-            await gathering.read()
-
-    assert received == [b"asked", *messages]
-    assert caught.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
-    assert "no Stream._elsewhere; calls work, but slower" in caplog.text
-    assert transport.error_lines(caplog.records) == []
+    expected = await answers()
+    assert {status for status, _ in expected} == {"0", "12", "13"}
+    monkeypatch.setattr(wholecalls, "_TRAILERS", b"another h2")
+    assert await answers() == expected
+    assert "calls work, but slower" in caplog.text
 
 
 async def test_service_does_not_start_on_a_grpclib_that_lacks_what_it_needs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(internals, "EXPECTED", ((server.protocol.Stream, "send_data_v2"),))
+    monkeypatch.setattr(internals, "EXPECTED", ((protocol.Stream, "send_data_v2"),))
     with pytest.raises(RuntimeError, match=r"missing: Stream\.send_data_v2"):
         async with transport.serving({"/test.Test/Call": methods.unary(echo)}):
             pass

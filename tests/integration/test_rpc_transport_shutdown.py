@@ -14,7 +14,7 @@ import pytest
 from grpclib.const import Cardinality, Status
 
 from jobledger import errors
-from jobledger.rpc import internals, methods, server, streaming
+from jobledger.rpc import http2, internals, methods, streaming
 from tests.support import transport
 
 
@@ -299,14 +299,13 @@ async def test_end_that_crosses_the_handler_s_own_does_not_lose_the_status(
         call.end(errors.ShuttingDown)
         raise streaming.CallError(Status.NOT_FOUND, "no such job")
 
-    original: type[server.server.Stream[Any, Any]] = server.server.Stream
-    send = original.send_trailing_metadata
+    send = http2.Stream.send_headers
 
-    async def send_on_a_busy_connection(self: Any, **trailers: Any) -> None:
+    async def send_on_a_busy_connection(self: http2.Stream, headers: Any, **end: Any) -> None:
         await asyncio.sleep(0)
-        await send(self, **trailers)
+        await send(self, headers, **end)
 
-    monkeypatch.setattr(original, "send_trailing_metadata", send_on_a_busy_connection)
+    monkeypatch.setattr(http2.Stream, "send_headers", send_on_a_busy_connection)
     async with (
         transport.serving({"/test.Test/Call": methods.server_stream(refuse_while_being_ended)}) as (_, port),
         transport.channel(port) as channel,

@@ -27,11 +27,10 @@ from h2.connection import H2Connection
 from h2.errors import ErrorCodes
 from h2.settings import SettingCodes, Settings
 
-from jobledger.rpc import http2, internals
+from jobledger.rpc import http2, internals, wholecalls
 
 Headers = list[tuple[str, str]]
-Release = Callable[[], None]
-Serve = Callable[[protocol.Stream, Headers, Release], Coroutine[Any, Any, None]]
+Serve = Callable[[http2.Stream, Headers], Coroutine[Any, Any, None]]
 
 DEFAULT_WINDOW_BYTES = 65_535
 """The window of a new connection, by RFC 9113."""
@@ -80,22 +79,19 @@ class Tasks(protocol.AbstractHandler):
         self._serve = serve
         self._tasks: dict[protocol.Stream, asyncio.Task[None]] = {}
 
-    def accept(self, stream: protocol.Stream, headers: Headers, release_stream: Release) -> None:
+    def accept(self, stream: protocol.Stream, headers: Headers, release_stream: Callable[[], None]) -> None:
         """Starts a call."""
-        released = False
-
-        def release() -> None:
-            nonlocal released
-            if not released:
-                released = True
-                release_stream()
 
         def ended(_task: asyncio.Task[None]) -> None:
-            self._tasks.pop(stream, None)
             # A task cancelled before its first step runs no `finally`: only here does every call end.
-            release()
+            self._tasks.pop(stream, None)
+            release_stream()
+            # An answer may be complete while the request is not: without this such calls pile up.
+            if not stream.connection.is_closing() and stream.closable:
+                stream.reset_nowait()
 
-        task = asyncio.get_running_loop().create_task(self._serve(stream, headers, release))
+        assert isinstance(stream, http2.Stream)  # noqa: S101 - our connection makes no other
+        task = asyncio.get_running_loop().create_task(self._serve(stream, headers))
         self._tasks[stream] = task
         task.add_done_callback(ended)
 
@@ -116,6 +112,12 @@ class _Events(protocol.EventsProcessor):
         # grpclib raises on what it does not know, which asyncio takes for the end of the connection.
         if isinstance(event, h2.events.UnknownFrameReceived | h2.events.AlternativeServiceAvailable):
             return
+        if isinstance(event, wholecalls.WholeCall):
+            stream = self.connection.create_stream(stream_id=event.stream_id)
+            assert isinstance(stream, http2.Stream)  # noqa: S101 - our connection makes no other
+            stream.came_whole(event.body)
+            self.handler.accept(stream, event.headers, self.register(stream))
+            return
         super().process(event)
 
     def process_data_received(self, event: h2.events.DataReceived) -> None:
@@ -126,8 +128,11 @@ class _Events(protocol.EventsProcessor):
 class Connection(protocol.H2Protocol):
     """A client's connection, from accept to loss. ``closed`` is done when it is gone."""
 
-    def __init__(self, *, serve: Serve, options: Options, opened: Callable[[Connection], None]) -> None:
+    def __init__(
+        self, *, serve: Serve, options: Options, opened: Callable[[Connection], None], whole_calls: bool
+    ) -> None:
         self._options = options
+        self._h2_connection = wholecalls.H2Connection if whole_calls else H2Connection
         self._opened = opened
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         grpclib_config = internals.configuration(
@@ -142,7 +147,7 @@ class Connection(protocol.H2Protocol):
         options = self._options
         self._set_socket_options(transport)
         self._transport = transport
-        self._h2 = h2_connection = H2Connection(config=_H2_CONFIG)
+        self._h2 = h2_connection = self._h2_connection(_H2_CONFIG)
         h2_connection.local_settings = Settings(
             client=False,
             initial_values={

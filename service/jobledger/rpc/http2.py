@@ -9,10 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ipaddress
+from functools import cached_property
 from typing import Any, Final
 
 from grpclib import config, protocol
 from h2.connection import H2Connection
+
+from jobledger.rpc import wholecalls
 
 
 class Gate:
@@ -68,6 +72,34 @@ NOTHING: Final = _nothing()
 """A request of which all was read."""
 
 
+class Whole:
+    """A request that came whole, as grpclib's ``Buffer``, whose two queues cost more than to read it."""
+
+    __slots__ = ("_acknowledge", "_at", "_data", "_owed")
+
+    def __init__(self, data: bytes, connection: Connection, stream_id: int) -> None:
+        self._data = data
+        self._at = 0
+        self._owed = len(data)
+        self._acknowledge = (connection, stream_id)
+
+    async def read(self, size: int) -> bytes:
+        """The next bytes, b"" at the end; an AssertionError if there are fewer."""
+        if self._owed:
+            connection, stream_id = self._acknowledge
+            connection.ack(stream_id, self.unacked_size())
+        piece = self._data[self._at : self._at + size]
+        if piece and len(piece) < size:
+            raise AssertionError
+        self._at += size
+        return piece
+
+    def unacked_size(self) -> int:
+        """Bytes of the client's window that it is owed, for the one who asks to give back."""
+        owed, self._owed = self._owed, 0
+        return owed
+
+
 class Connection(protocol.Connection):
     """The state of a client's connection."""
 
@@ -79,6 +111,18 @@ class Connection(protocol.Connection):
         self.transport = transport
         self.write_ready: Any = Gate(is_open=True)
         self.stream_close_waiter: Any = NOBODY_WAITS
+
+    @cached_property
+    def peer_address(self) -> str:
+        """The client's IP address without port or zone; an IPv4 address is written as one."""
+        address = self.get_peer().addr()
+        if not address:
+            return "local"
+        host = address[0].partition("%")[0]
+        with contextlib.suppress(ValueError):
+            ip = ipaddress.ip_address(host)
+            return str(getattr(ip, "ipv4_mapped", None) or ip)
+        return host
 
     def create_stream(self, *, stream_id: int | None = None, wrapper: Any = None) -> Stream:
         """A call's stream, as its first frame comes."""
@@ -98,10 +142,46 @@ class Stream(protocol.Stream):
         self.window_updated: Any = Gate()
         del self.headers_received, self.trailers_received
         self._request_came = False
+        self.gone = False
+        """The client reset the call, or left."""
+
+        self.opened = False
+        """The answer was begun."""
+
+        self.answered = False
+        """It was ended."""
 
     def __ended__(self) -> None:
         super().__ended__()
         self._request_came = True
+
+    def __terminated__(self, reason: str) -> None:
+        self.gone = True
+
+    def came_whole(self, body: bytes) -> None:
+        """Take all of the request."""
+        self.buffer = Whole(body, self.connection, self._number)  # pyright: ignore[reportAttributeAccessIssue]
+        self._request_came = True
+
+    async def send_headers(self, headers: list[tuple[str, str]], end_stream: bool = False) -> None:  # noqa: FBT001, FBT002 - grpclib's
+        """Begin the answer, or end it."""
+        await super().send_headers(headers, end_stream=end_stream)
+        self.opened = True
+        self.answered = end_stream
+
+    def answers_at_once(self, framed: bytes) -> bool:
+        """Send all of an answer of one message if nothing must be waited for, in one go; whether it did."""
+        connection = self.connection
+        if (
+            not isinstance(connection.h2, wholecalls.H2Connection)
+            or not connection.write_ready.is_set()
+            or not connection.h2.answer(self._number, framed)
+        ):
+            return False
+        connection.transport.write(connection.h2.data_to_send())
+        connection.data_send_process()
+        self.opened = self.answered = True
+        return True
 
     def forget_request(self) -> None:
         """Keep nothing of a request that came to its end; whoever reads on is told that this was all."""

@@ -2,28 +2,26 @@
 
 grpclib is pinned exactly; this is for the day the pin moves. :func:`verify` runs at every start:
 
-- ``grpclib.server.Stream._stream``: the HTTP/2 stream below a call. Serves to read a request's length
-  before its body is buffered, and to write many framed messages in one go.
-- ``grpclib.events._DispatchServerEvents``: the argument of ``request_handler`` without which it does not run.
+- ``grpclib.events._DispatchServerEvents``: an argument of ``server.Stream``, for health and reflection.
 - ``grpclib.config.Configuration._keepalive_*``: the server's pings.
 - the classes of ``grpclib.protocol``, which have no underscore and no documentation.
+- what ``wholecalls`` sets of h2, which is not pinned.
 
-Without the last three the service does not start. ``_stream``, and that ``send_message`` is nothing but one
-``send_data`` of the prefix and the message, are only economies: without them calls go through grpclib's
-public methods, each message by itself, and a line in the log says so.
+Without the first three the service does not start. The last is only an economy: without it each frame is
+h2's affair, and a line in the log says so.
 """
 
 from __future__ import annotations
 
 import inspect
 import logging
-from typing import Any, Protocol
+from typing import Any, Final
 
 import grpclib
 from grpclib import config, const, events, protocol, server
 from grpclib.encoding import base
 
-from jobledger.rpc import http2
+from jobledger.rpc import http2, wholecalls
 
 logger = logging.getLogger(__name__)
 
@@ -61,10 +59,6 @@ KEEPALIVE_FIELDS = (
 """Fields of grpclib's configuration that make the server ping."""
 
 
-HTTP2_STREAM = "_stream"
-"""Where grpclib's call keeps its HTTP/2 stream."""
-
-
 class BytesCodec(base.CodecBase):
     """Hands ``bytes`` through untouched and (de)serialises everything else as protobuf.
 
@@ -85,18 +79,23 @@ class BytesCodec(base.CodecBase):
         return data if message_type is bytes else message_type.FromString(data)
 
 
-class Events(Protocol):
-    """The hooks that ``request_handler`` wants; none is used here."""
+_CODEC: Final = BytesCodec()
 
 
-def no_events() -> Any:
-    """A set of grpclib event listeners that is empty."""
-    return events._DispatchServerEvents()  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
-
-
-def http2_stream(stream: server.Stream[Any, Any]) -> http2.Stream | None:
-    """The HTTP/2 stream that carries a call; None if this grpclib keeps it elsewhere."""
-    return getattr(stream, HTTP2_STREAM, None)
+def grpclib_stream(
+    stream: http2.Stream, path: str, cardinality: const.Cardinality, request_type: type, reply_type: type
+) -> server.Stream[Any, Any]:
+    """A call as handlers that were written for grpclib want it."""
+    return server.Stream(
+        stream,
+        path,
+        cardinality,
+        request_type,
+        reply_type,
+        codec=_CODEC,
+        status_details_codec=None,
+        dispatch=events._DispatchServerEvents(),  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+    )
 
 
 def configuration(*, keepalive_seconds: float, keepalive_timeout_seconds: float) -> config.Configuration:
@@ -110,26 +109,8 @@ def configuration(*, keepalive_seconds: float, keepalive_timeout_seconds: float)
     ).__for_server__()
 
 
-class _Recorder:
-    """Stands for an HTTP/2 stream and keeps what is sent."""
-
-    def __init__(self) -> None:
-        self.connection = self
-        self.messages_sent = 0
-        self.last_message_sent = 0.0
-        self.sent: list[bytes] = []
-
-    def get_peer(self) -> None: ...
-
-    async def send_headers(self, headers: object, *, end_stream: bool = False) -> None: ...
-
-    async def send_data(self, data: bytes, *, end_stream: bool = False) -> None:
-        assert not end_stream  # noqa: S101 - a failed assertion is the answer
-        self.sent.append(data)
-
-
-async def verify() -> bool:
-    """Checks what the docstring of this module lists; the answer is whether chunks may be written in one go.
+def verify() -> bool:
+    """Checks what the docstring of this module lists; the answer is whether calls may be taken whole.
 
     Raises:
         RuntimeError: grpclib lacks something without which calls cannot be served.
@@ -137,47 +118,12 @@ async def verify() -> bool:
     missing = [f"{owner.__name__}.{name}" for owner, name in EXPECTED if not hasattr(owner, name)]
     fields = inspect.signature(config.Configuration).parameters
     missing += [name for name in KEEPALIVE_FIELDS if name not in fields]
-    recorder = _Recorder()
-    probe: server.Stream[bytes, bytes] | None = None
-    try:
-        probe = server.Stream(
-            recorder,  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
-            "/probe",
-            const.Cardinality.UNARY_STREAM,
-            bytes,
-            bytes,
-            codec=BytesCodec(),
-            status_details_codec=None,
-            dispatch=no_events(),
-        )
-    except (AttributeError, TypeError) as error:
-        missing.append(str(error))
-    if missing or probe is None:
+    if missing:
         raise RuntimeError(
             f"grpclib {grpclib.__version__} is not what this service was written against; missing: "
             f"{', '.join(missing)}. Install the version pinned in pyproject.toml"
         )
-    if http2_stream(probe) is not recorder:  # pyright: ignore[reportUnnecessaryComparison]
-        logger.warning(
-            "grpclib %s has no Stream.%s; calls work, but slower, and a request that is too large is refused "
-            "only when it was read",
-            grpclib.__version__,
-            HTTP2_STREAM,
-        )
-        return False
-    return await _sends_as_we_do(probe, recorder)
-
-
-async def _sends_as_we_do(probe: server.Stream[bytes, bytes], recorder: _Recorder) -> bool:
-    try:
-        await probe.send_message(b"\x01\x02\x03")
-    except Exception:  # whatever it is, the slower way is the answer
-        logger.warning("grpclib's send_message could not be checked", exc_info=True)
-        return False
-    if recorder.sent == [b"\0\0\0\0\3\1\2\3"]:
-        return True
-    logger.warning(
-        "grpclib %s sends messages in another way than expected; streams work, but slower",
-        grpclib.__version__,
-    )
-    return False
+    difference = wholecalls.difference()
+    if difference is not None:
+        logger.warning("h2 is not as expected: %s; calls work, but slower", difference)
+    return difference is None

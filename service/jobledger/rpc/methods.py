@@ -14,10 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import Any
 
-from grpclib import const
+from grpclib import const, server
 
-from jobledger.rpc import streaming
+from jobledger.rpc import internals, streaming
+
+GrpclibHandler = Callable[[server.Stream[Any, Any]], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,17 +32,12 @@ class Method:
 
     cardinality: const.Cardinality
 
-    request_type: type = bytes
-    """Ours are ``bytes``; only foreign services differ."""
-
-    reply_type: type = bytes
-
 
 def unary(handler: Callable[[streaming.Call, bytes], Awaitable[bytes]]) -> Method:
     """One request, one answer: the handler takes the one and returns the other."""
 
     async def serve(call: streaming.Call) -> None:
-        await call.send(await handler(call, await call.receive_one()))
+        await call.answer(await handler(call, await call.receive_one()))
 
     return Method(serve=serve, cardinality=const.Cardinality.UNARY_UNARY)
 
@@ -67,11 +65,13 @@ def bidirectional(handler: Callable[[streaming.Call], Awaitable[None]]) -> Metho
 
 
 def foreign(
-    handler: streaming.GrpclibHandler, cardinality: const.Cardinality, request_type: type, reply_type: type
+    handler: GrpclibHandler, cardinality: const.Cardinality, request_type: type, reply_type: type
 ) -> Method:
     """A method of a service written for grpclib, such as health or reflection: a ``const.Handler``."""
 
     async def serve(call: streaming.Call) -> None:
-        await call.delegate(handler)
+        await handler(
+            internals.grpclib_stream(call.stream, call.method, cardinality, request_type, reply_type)
+        )
 
-    return Method(serve=serve, cardinality=cardinality, request_type=request_type, reply_type=reply_type)
+    return Method(serve=serve, cardinality=cardinality)

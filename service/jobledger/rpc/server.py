@@ -8,14 +8,14 @@ own ``close()`` cancels the handlers and sends nothing: clients would hang.
 from __future__ import annotations
 
 import asyncio
-import binascii
+import contextlib
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from typing import Any, Final
 
 import grpclib
 from google.protobuf import descriptor_pool
-from grpclib import const, metadata, protocol, server
+from grpclib import const
 from grpclib.health.check import ServiceStatus
 from grpclib.health.service import Health
 from grpclib.health.v1 import health_pb2
@@ -24,7 +24,7 @@ from h2.errors import ErrorCodes
 
 from jobledger import errors, logs, ports
 from jobledger.ledger import turns
-from jobledger.rpc import connection, internals, methods, streaming
+from jobledger.rpc import connection, http2, internals, methods, opening, streaming
 
 logger = logging.getLogger(__name__)
 
@@ -33,9 +33,6 @@ FORCE_SECONDS: Final = 1.0
 
 GOODBYE_SECONDS: Final = 0.5
 """How long clients have to close their connection once told to."""
-
-SHORTEST_TIMEOUT_SECONDS: Final = 0.001
-"""A deadline closer than this has passed before a handler runs."""
 
 Explain = Callable[[Exception, streaming.Call], streaming.CallError | None]
 """What an exception is to the client; None if it is not one that is meant for clients."""
@@ -66,15 +63,13 @@ class ServiceServer:
         pool.AddSerializedFile(health_pb2.DESCRIPTOR.serialized_pb)
         servable = ServerReflection.extend([*own, health], pool=pool)
         self._mapping = {
-            path: self._bound(path, method)
+            path: method
             for service in servable
             for path, method in (
                 service.methods if isinstance(service, _Service) else _foreign(service.__mapping__())
             ).items()
         }
-        self._codec = internals.BytesCodec()
-        self._events = internals.no_events()
-        self._whole_chunks = False
+        self._whole_calls = False
         self._sending = sending or turns.Turns()
         self._closing = False
         self._calls: set[streaming.Call] = set()
@@ -99,7 +94,7 @@ class ServiceServer:
             OSError: the port is taken or the address is not ours.
             RuntimeError: the installed grpclib will not do.
         """
-        self._whole_chunks = await internals.verify()
+        self._whole_calls = internals.verify()
         sock = await ports.listening(host, port, shared=shared)
         loop = asyncio.get_running_loop()
         self._listener = await loop.create_server(self._connection, sock=sock, backlog=ports.BACKLOG)
@@ -143,92 +138,56 @@ class ServiceServer:
             await asyncio.wait([one.closed for one in open_ones])
 
     def _connection(self) -> connection.Connection:
-        return connection.Connection(serve=self._serve, options=self._options, opened=self._admit)
+        return connection.Connection(
+            serve=self._serve, options=self._options, opened=self._admit, whole_calls=self._whole_calls
+        )
 
     def _admit(self, opened: connection.Connection) -> None:
         self._connections.add(opened)
         opened.closed.add_done_callback(lambda _: self._connections.discard(opened))
 
-    async def _serve(
-        self, stream: protocol.Stream, headers: connection.Headers, release: connection.Release
-    ) -> None:
-        try:
-            if await self._refused(stream, headers):
-                return
-            await server.request_handler(
-                self._mapping, stream, headers, self._codec, None, self._events, release
-            )
-        finally:
-            release()
-            # An answer may be complete while the request is not: without this such calls pile up.
-            if not stream.connection.is_closing() and stream.closable:
-                stream.reset_nowait()
-
-    async def _refused(self, stream: protocol.Stream, headers: connection.Headers) -> bool:
-        """Answers what grpclib would answer with silence and a traceback; whether it did."""
-        names = dict(headers)
-        if ":method" not in names or ":path" not in names:
-            stream.reset_nowait(ErrorCodes.PROTOCOL_ERROR)
-            return True
-        refusal = self._refusal(headers)
-        if refusal is None:
-            return False
-        status, message = refusal
-        await stream.send_headers(
-            [
-                (":status", "200"),
-                ("content-type", "application/grpc"),
-                ("grpc-status", str(status.value)),
-                ("grpc-message", metadata.encode_grpc_message(message)),
-            ],
-            end_stream=True,
-        )
-        return True
-
-    def _refusal(self, headers: connection.Headers) -> tuple[const.Status, str] | None:
+    async def _serve(self, stream: http2.Stream, headers: connection.Headers) -> None:
+        asked = opening.read(headers, self._mapping)
+        refusal = asked.refusal
         if self._closing:
-            return const.Status.UNAVAILABLE, str(errors.ShuttingDown())
-        for name, value in headers:
-            try:
-                if name.endswith("-bin"):
-                    metadata.decode_bin_value(value.encode("latin-1"))
-                elif name == "grpc-timeout" and metadata.decode_timeout(value) < SHORTEST_TIMEOUT_SECONDS:
-                    return const.Status.DEADLINE_EXCEEDED, "the deadline had passed when the call arrived"
-            except binascii.Error:
-                return const.Status.INVALID_ARGUMENT, f"metadata {name} is not base64; encode its bytes"
-            except ValueError:
-                return const.Status.INVALID_ARGUMENT, f"grpc-timeout {errors.shown(value)} is no duration"
-        return None
-
-    def _bound(self, path: str, method: methods.Method) -> const.Handler:
-        async def handle(stream: server.Stream[Any, Any]) -> None:
-            call = streaming.Call(
-                stream,
-                method=path,
-                cardinality=method.cardinality,
-                request_limit_bytes=self._request_limit_bytes,
-                send_timeout_seconds=self._send_timeout_seconds,
-                whole_chunks=self._whole_chunks,
-                sending=self._sending,
-            )
-            self._calls.add(call)
-            self._idle.clear()
-            try:
-                with logs.request(method=path, peer=call.peer_address):
-                    await self._run(call, method)
-            finally:
-                self._calls.discard(call)
-                if not self._calls:
-                    self._idle.set()
-
-        return const.Handler(handle, method.cardinality, method.request_type, method.reply_type)
+            refusal = opening.refused(const.Status.UNAVAILABLE, str(errors.ShuttingDown()))
+        if refusal:
+            await stream.send_headers(refusal, end_stream=True)
+            return
+        if refusal is not None:
+            stream.reset_nowait(ErrorCodes.PROTOCOL_ERROR)
+            return
+        method = self._mapping[asked.path]
+        call = streaming.Call(
+            stream,
+            headers,
+            method=asked.path,
+            cardinality=method.cardinality,
+            request_limit_bytes=self._request_limit_bytes,
+            send_timeout_seconds=self._send_timeout_seconds,
+            sending=self._sending,
+        )
+        self._calls.add(call)
+        self._idle.clear()
+        try:
+            with (
+                logs.request(method=asked.path, peer=call.peer_address),
+                _deadline(call, asked.timeout_seconds),
+            ):
+                await self._run(call, method)
+        finally:
+            self._calls.discard(call)
+            if not self._calls:
+                self._idle.set()
 
     async def _run(self, call: streaming.Call, method: methods.Method) -> None:
         failure: Exception | str = "its client left"
         try:
             raised = await call.run(method.serve)
             failure = raised or "nothing was left to send"
-            if raised is not None:
+            if raised is None:
+                await call.succeed()
+            else:
                 await call.fail(self._explained(raised, call))
         finally:
             if call.streamed:
@@ -247,6 +206,18 @@ class ServiceServer:
         return streaming.CallError(
             const.Status.INTERNAL, f"internal error; the server's log has it under request id {request_id}"
         )
+
+
+@contextlib.contextmanager
+def _deadline(call: streaming.Call, seconds: float | None) -> Generator[None]:
+    if seconds is None:
+        yield
+        return
+    timer = asyncio.get_running_loop().call_later(seconds, call.expire)
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 class _Service:

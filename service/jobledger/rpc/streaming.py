@@ -1,6 +1,6 @@
 """Calls as our services see them: bytes in, bytes out, an end that the client hears of.
 
-grpclib's own stream is used underneath, never by a handler. What it would do instead, each kept by a test:
+grpclib's HTTP/2 stream is used underneath, its call is not. What that would do instead, each kept by a test:
 
 - read a request of any size into memory, and answer a missing one with an assertion;
 - send for as long as the window is open without letting anybody else run;
@@ -9,8 +9,8 @@ grpclib's own stream is used underneath, never by a handler. What it would do in
 - answer an unexpected exception with UNKNOWN, or log a client that went away as an error.
 
 A call ends in one of four ways: its handler returns (OK), its handler raises (what ``explain`` makes of
-it, else INTERNAL), somebody calls :meth:`Call.end` (the same, with that reason), or its client goes or its
-deadline passes: then the handler sees CancelledError, nothing is sent, and nothing is logged as an error.
+it, else INTERNAL), somebody calls :meth:`Call.end` or its deadline passes (the same, with that reason), or its
+client goes: then the handler sees CancelledError, nothing is sent, and nothing is logged as an error.
 In all four the handler's ``finally`` and ``aclosing`` run at once.
 """
 
@@ -18,20 +18,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ipaddress
 import logging
 import struct
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from functools import cached_property
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
 
 import h2.exceptions
-from grpclib import const, protocol, server
-from multidict import MultiDict
+from grpclib import const, metadata
 
 from jobledger import errors
 from jobledger.ledger import turns
-from jobledger.rpc import internals
+from jobledger.rpc import http2, opening
 
 logger = logging.getLogger(__name__)
 
@@ -44,6 +41,8 @@ to the client like a broken server."""
 
 TRAILERS_SECONDS: Final = 5.0
 """How long the trailers may wait for a connection that accepts no bytes; then the call is reset."""
+
+_OPENING: Final = [(":status", "200"), opening.CONTENT_TYPE]
 
 MESSAGE_LIMIT_BYTES: Final = 1024
 """Longest status message in UTF-8. Percent-encoding triples it, and clients refuse more than 8 KiB of
@@ -60,8 +59,6 @@ class CallError(Exception):
         self.trailers = dict(trailers or {})
 
 
-GrpclibHandler = Callable[[server.Stream[Any, Any]], Awaitable[None]]
-
 Reason = Callable[[], Exception]
 """Makes the exception with which a call is ended, when it is ended: by then more may have been sent."""
 
@@ -71,13 +68,13 @@ class Call:
 
     def __init__(
         self,
-        stream: server.Stream[Any, Any],
+        stream: http2.Stream,
+        headers: list[tuple[str, str]],
         *,
         method: str,
         cardinality: const.Cardinality,
         request_limit_bytes: int,
         send_timeout_seconds: float,
-        whole_chunks: bool,
         sending: turns.Turns,
     ) -> None:
         self.method = method
@@ -86,13 +83,13 @@ class Call:
         self.resume_uuid = ""
         """The last uuid that was written completely; every abnormal end names it in ``resume-uuid``."""
 
-        self._stream = stream
-        self._http2 = internals.http2_stream(stream)
+        self.stream = stream
+        """For handlers that were written for grpclib."""
+
+        self._headers = headers
         self._request_limit_bytes = request_limit_bytes
         self._send_timeout_seconds = send_timeout_seconds
-        self._whole_chunks = whole_chunks
         self._sending = sending
-        self._opened = False
         # Only a server stream may be interrupted anywhere. A request that was read is answered first.
         self._follows = cardinality is const.Cardinality.UNARY_STREAM
         self._interruptible = self._follows
@@ -100,30 +97,23 @@ class Call:
         self._reason: Reason | None = None
         self._interrupted = False
         self._finished = False
+        self._late = False
         self._patience: asyncio.TimerHandle | None = None
 
-    @cached_property
+    @property
     def peer_address(self) -> str:
         """The client's IP address without port or zone; an IPv4 address is written as one."""
-        address = self._stream.peer.addr()
-        if not address:
-            return "local"
-        host = address[0].partition("%")[0]
-        with contextlib.suppress(ValueError):
-            ip = ipaddress.ip_address(host)
-            return str(getattr(ip, "ipv4_mapped", None) or ip)
-        return host
+        return self.stream.connection.peer_address
 
     @property
     def streamed(self) -> bool:
         """The answer of a server stream was opened."""
-        return self._follows and self._opened
+        return self._follows and self.stream.opened
 
     @property
     def client_gone(self) -> bool:
         """The client reset the call, left, or its deadline passed."""
-        wrapper = None if self._http2 is None else self._http2.wrapper
-        return wrapper is not None and bool(wrapper.cancelled)
+        return self.stream.gone or self._late
 
     def header(self, name: str) -> str:
         """A value of the request's metadata by its lower-case name, ``""`` if it was not sent.
@@ -131,17 +121,15 @@ class Call:
         Raises:
             CallError: it was sent twice, with different values.
         """
-        sent = self._stream.metadata or MultiDict[str | bytes]()
-        values = {str(value) for value in sent.getall(name, ())}
+        values = {value for sent, value in self._headers if sent == name}
         if len(values) > 1:
             problem = f"metadata {name} has {len(values)} values; send one"
             raise CallError(const.Status.INVALID_ARGUMENT, problem)
         return values.pop() if values else ""
 
-    async def send_initial_metadata(self, metadata: Mapping[str, str] | None = None) -> None:
+    async def send_initial_metadata(self, values: Mapping[str, str] | None = None) -> None:
         """Opens the answer, at most once; values are printable ASCII and not empty. Sending does it too."""
-        self._opened = True
-        await self._stream.send_initial_metadata(metadata=dict(metadata or {}))
+        await self.stream.send_headers([*_OPENING, *metadata.encode_metadata(values or {})])
 
     async def receive(self, limit_bytes: int | None = None) -> bytes | None:
         """The next request, or None when the client has sent its last. At its largest ``limit_bytes``.
@@ -153,11 +141,9 @@ class Call:
         """
         self._end_if_asked()
         limit = self._request_limit_bytes if limit_bytes is None else limit_bytes
-        if self._http2 is None:
-            return await self._receive_whole(limit)
         self._interruptible = True
         try:
-            prefix = await self._read(self._http2, PREFIX.size)
+            prefix = await self._read(PREFIX.size)
         finally:
             self._interruptible = self._follows
         if not prefix:
@@ -167,7 +153,7 @@ class Call:
             raise _compressed()
         if size > limit:
             raise _too_large(size, limit)
-        body = await self._read(self._http2, size)
+        body = await self._read(size)
         if len(body) < size:
             raise _cut_off()
         return body
@@ -185,12 +171,17 @@ class Call:
 
     def forget_request(self) -> None:
         """Keeps nothing of a request that was read, once its client has sent its last."""
-        if self._http2 is not None:
-            self._http2.forget_request()
+        self.stream.forget_request()
 
     async def send(self, message: bytes, *, resume_uuid: str = "") -> None:
         """Sends one message; as :meth:`send_chunk`."""
-        await self._write(lambda: self._stream.send_message(message), resume_uuid)
+        await self.send_chunk(frame(message), resume_uuid=resume_uuid)
+
+    async def answer(self, message: bytes) -> None:
+        """Sends the one message of an answer, and its end at once if nothing must be waited for."""
+        framed = frame(message)
+        if self.stream.opened or not self.stream.answers_at_once(framed):
+            await self.send_chunk(framed)
 
     async def send_chunk(self, framed: bytes, *, resume_uuid: str = "") -> None:
         """Sends many messages, each behind its five-byte prefix, in one go; then lets others run.
@@ -202,12 +193,20 @@ class Call:
             errors.SlowReader: the client read too little for too long.
             Exception: the reason given to :meth:`end`, once the chunk was written.
         """
-        if not self._opened:
+        if not self.stream.opened:
             await self.send_initial_metadata()
-        if self._whole_chunks and (stream := self._http2) is not None:
-            await self._write(lambda: self._send_in_pieces(stream, framed), resume_uuid, at_once=framed)
+        if self._follows:
+            await self._sending.take()
+            self._end_if_asked()
+        if not (0 < len(framed) <= turns.PIECE_BYTES and self.stream.sends_at_once(framed)):
+            await self._send_in_time(framed)
+        if resume_uuid:
+            self.resume_uuid = resume_uuid
+        if self._follows:
+            self._end_if_asked()
         else:
-            await self._write(lambda: self._send_one_by_one(framed), resume_uuid)
+            # A send does not yield while the window is open; streams that follow take turns.
+            await asyncio.sleep(0)
 
     def end(self, reason: Reason) -> None:
         """Ends the call from outside: at shutdown, or when its client subscribed again.
@@ -229,9 +228,11 @@ class Call:
         if self._reason is not None:
             self._interrupt()
 
-    async def delegate(self, handler: GrpclibHandler) -> None:
-        """Lets a handler written for grpclib, such as health, serve the call."""
-        await handler(self._stream)
+    def expire(self) -> None:
+        """Ends the call as if its client had left: its deadline passed."""
+        self._late = True
+        self._reason = self._reason or _deadline_passed
+        self._interrupt()
 
     async def run(self, serve: Callable[[Call], Awaitable[None]]) -> Exception | None:
         """Runs the handler; what it raised, or was ended with. CancelledError when the client is gone."""
@@ -239,7 +240,7 @@ class Call:
         try:
             await serve(self)
         except asyncio.CancelledError:
-            if not self._interrupted or self.client_gone or self._reason is None:
+            if not self._interrupted or self.stream.gone or self._reason is None:
                 raise
             failure = self._reason()
         except Exception as error:  # noqa: BLE001 - the outermost loop of a call
@@ -252,92 +253,62 @@ class Call:
         if self.client_gone:
             if failure is not None and not isinstance(failure, errors.LedgerError | CallError):
                 logger.warning("%s failed after its client had gone", self.method, exc_info=failure)
-            # grpclib calls it a failure to handle cancellation when anything else leaves the handler.
-            raise asyncio.CancelledError
+                failure = _deadline_passed()
+            if self.stream.gone:
+                raise asyncio.CancelledError
         return failure
+
+    async def succeed(self) -> None:
+        """Sends the trailers of a call that did not fail, if they were not sent."""
+        if not self.stream.answered:
+            await self._send_trailers(
+                [("grpc-status", str(const.Status.OK.value))], seconds=self._send_timeout_seconds
+            )
 
     async def fail(self, failure: CallError) -> None:
         """Sends the trailers of a call that failed."""
         trailers = {"resume-uuid": self.resume_uuid, **failure.trailers}
+        await self._send_trailers(
+            [
+                ("grpc-status", str(failure.status.value)),
+                ("grpc-message", metadata.encode_grpc_message(_clipped(failure.message))),
+                *metadata.encode_metadata({name: value for name, value in trailers.items() if value}),
+            ],
+            seconds=TRAILERS_SECONDS,
+        )
+
+    async def _send_trailers(self, trailers: list[tuple[str, str]], *, seconds: float) -> None:
+        opened = [] if self.stream.opened else _OPENING
         try:
-            async with asyncio.timeout(TRAILERS_SECONDS):
-                await self._stream.send_trailing_metadata(
-                    status=failure.status,
-                    status_message=_clipped(failure.message),
-                    metadata={name: value for name, value in trailers.items() if value},
-                )
+            async with asyncio.timeout(seconds):
+                await self.stream.send_headers([*opened, *trailers], end_stream=True)
         except h2.exceptions.StreamClosedError:
             raise asyncio.CancelledError from None
         except TimeoutError:
-            if self._http2 is not None:
-                self._http2.reset_nowait()
-            else:
-                await self._stream.cancel()
+            self.stream.reset_nowait()
             raise asyncio.CancelledError from None
 
-    async def _read(self, http2: protocol.Stream, size: int) -> bytes:
+    async def _read(self, size: int) -> bytes:
         try:
-            return await http2.recv_data(size)
+            return await self.stream.recv_data(size)
         except AssertionError:  # grpclib's way to say that the request ended early
             raise _cut_off() from None
 
-    async def _receive_whole(self, limit: int) -> bytes | None:
-        """A request by grpclib's public way, which has all of it in memory before its length is looked at."""
-        self._interruptible = True
-        try:
-            body: bytes | None = await self._stream.recv_message()
-        except AssertionError:
-            raise _cut_off() from None
-        except NotImplementedError:
-            raise _compressed() from None
-        finally:
-            self._interruptible = self._follows
-        if body is not None and len(body) > limit:
-            raise _too_large(len(body), limit)
-        return body
-
-    async def _write(
-        self, write: Callable[[], Awaitable[None]], resume_uuid: str, *, at_once: bytes = b""
-    ) -> None:
-        """Writes what may be written ``at_once`` if there is such, and it can be; else by ``write``."""
-        if self._follows:
-            await self._sending.take()
-            self._end_if_asked()
-        self._opened = True
-        if not self._wrote(at_once):
-            await self._write_in_time(write)
-        if resume_uuid:
-            self.resume_uuid = resume_uuid
-        if self._follows:
-            self._end_if_asked()
-        else:
-            # grpclib's send does not yield while the window is open; streams that follow take turns.
-            await asyncio.sleep(0)
-
-    def _wrote(self, data: bytes) -> bool:
-        if self._http2 is None or not 0 < len(data) <= turns.PIECE_BYTES:
-            return False
-        return self._http2.sends_at_once(data)
-
-    async def _write_in_time(self, write: Callable[[], Awaitable[None]]) -> None:
+    async def _send_in_time(self, framed: bytes) -> None:
         self._interruptible = False
         try:
             async with asyncio.timeout(self._send_timeout_seconds):
-                await write()
+                await self._send_in_pieces(framed)
         except TimeoutError:
             raise errors.SlowReader(self._send_timeout_seconds) from None
         finally:
             self._interruptible = self._follows
 
-    async def _send_in_pieces(self, http2: protocol.Stream, framed: bytes) -> None:
+    async def _send_in_pieces(self, framed: bytes) -> None:
         for at in range(0, len(framed) or 1, turns.PIECE_BYTES):
             if at:
                 await self._sending.take()
-            await http2.send_data(framed[at : at + turns.PIECE_BYTES])
-
-    async def _send_one_by_one(self, framed: bytes) -> None:
-        for message in messages_of(framed):
-            await self._stream.send_message(message)
+            await self.stream.send_data(framed[at : at + turns.PIECE_BYTES])
 
     def _end_if_asked(self) -> None:
         if self._reason is not None:
@@ -361,14 +332,8 @@ def frame(message: bytes) -> bytes:
     return PREFIX.pack(0, len(message)) + message
 
 
-def messages_of(framed: bytes) -> Iterator[bytes]:
-    """The messages of a chunk, in order."""
-    at = 0
-    while at < len(framed):
-        _, size = PREFIX.unpack_from(framed, at)
-        at += PREFIX.size
-        yield framed[at : at + size]
-        at += size
+def _deadline_passed() -> CallError:
+    return CallError(const.Status.DEADLINE_EXCEEDED, "the deadline passed before the answer")
 
 
 def _compressed() -> CallError:

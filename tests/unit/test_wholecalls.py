@@ -1,0 +1,194 @@
+"""Calls taken and answered whole, beside what h2 makes of the same bytes by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import h2.exceptions
+import pytest
+from h2 import connection, events
+from h2.config import H2Configuration
+from h2.settings import SettingCodes
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jobledger.rpc import wholecalls
+from tests.support import transport
+
+ENCODED = H2Configuration(client_side=False, header_encoding="latin-1", validate_inbound_headers=False)
+
+Headers = list[tuple[str, str]]
+
+LONG = "long"
+"""Stands for 3,000 characters: a hypothesis example is written out."""
+
+
+class Pair:
+    """A server and its client, in memory."""
+
+    def __init__(self, kind: type[connection.H2Connection]) -> None:
+        self.server = kind(ENCODED)
+        self.client = connection.H2Connection(H2Configuration(client_side=True))
+        self.server.initiate_connection()
+        self.client.initiate_connection()
+        self.came: list[object] = []
+        self.answers: list[str] = []
+        self.answer()
+
+    def send(self, *, cut: int = 0) -> None:
+        """Let the server read what the client has to say, cut in two reads if told so."""
+        data = self.client.data_to_send()
+        for part in (data[:cut], data[cut:]):
+            if part:
+                self.came += flattened(self.server.receive_data(part))
+
+    def answer(self) -> None:
+        """Let the client read what the server has to say."""
+        self.answers += map(repr, self.client.receive_data(self.server.data_to_send()))
+
+    def settle(self, stream_id: int, message: bytes) -> None:
+        """Answer a call, at once if that can be done."""
+        by_hand = isinstance(self.server, wholecalls.H2Connection) and self.server.answer(stream_id, message)
+        if not by_hand:
+            self.server.send_headers(
+                stream_id, [(":status", "200"), ("content-type", "application/grpc+proto")]
+            )
+            self.server.send_data(stream_id, message)
+            self.server.send_headers(stream_id, [("grpc-status", "0")], end_stream=True)
+        self.answer()
+
+    def state(self) -> tuple[object, ...]:
+        """All that both know at the end."""
+        return (
+            self.came,
+            self.answers,
+            self.server.outbound_flow_control_window,
+            self.server.inbound_flow_control_window,
+            self.server.highest_inbound_stream_id,
+            self.server.open_inbound_streams,
+            self.client.open_outbound_streams,
+            list(self.server.decoder.header_table.dynamic_entries),
+        )
+
+
+def flattened(found: list[events.Event]) -> Iterator[object]:
+    for each in found:
+        match each:
+            case wholecalls.WholeCall():
+                yield each.stream_id, [*each.headers]
+                yield each.stream_id, each.body
+                yield each.stream_id, "ended"
+            case events.RequestReceived():
+                yield each.stream_id, each.headers
+            case events.DataReceived():
+                yield each.stream_id, each.data
+            case events.StreamEnded():
+                yield each.stream_id, "ended"
+            case _:
+                yield repr(each)
+
+
+@dataclass(frozen=True)
+class Act:
+    """What a client does next."""
+
+    kind: str
+    more: Headers
+    size: int
+    cut: int
+    table: int
+
+
+ACTS = st.builds(
+    Act,
+    kind=st.sampled_from(["call"] * 6 + ["open", "empty", "reset", "window", "table", "ping", "data"]),
+    more=st.lists(
+        st.sampled_from([("a", "1"), ("a", "2"), ("grpc-timeout", "5S"), ("long", LONG)]), max_size=2
+    ),
+    size=st.sampled_from([0, 8, 9000]),
+    cut=st.sampled_from([0, 0, 0, 1, 9, 60]),
+    table=st.sampled_from([0, 100, 4096]),
+)
+
+
+@settings(deadline=None)
+@given(st.lists(ACTS, max_size=12))
+def test_calls_of_any_client_are_to_all_as_h2_has_them(acts: list[Act]) -> None:
+    pairs = [Pair(connection.H2Connection), Pair(wholecalls.H2Connection)]
+    for pair in pairs:
+        for act in acts:
+            perform(pair, act)
+    by_h2, by_hand = (pair.state() for pair in pairs)
+    assert by_hand == by_h2
+
+
+def perform(pair: Pair, act: Act) -> None:
+    client = pair.client
+    stream_id = client.get_next_available_stream_id()
+    more = ((name, value if value != LONG else "x" * 3000) for name, value in act.more)
+    headers = transport.request_headers("/test.Test/Call", *more)
+    body = bytes(act.size)
+    if act.kind == "table" and client.local_settings.header_table_size != act.table:
+        client.update_settings({SettingCodes.HEADER_TABLE_SIZE: act.table})
+    is_whole = act.kind in {"call", "table"}
+    match act.kind:
+        case "window":
+            client.increment_flow_control_window(1000)
+        case "ping":
+            client.ping(bytes(8))
+        case kind:
+            client.send_headers(stream_id, headers, end_stream=kind == "empty")
+            if is_whole or kind == "data":
+                client.send_data(stream_id, body, end_stream=is_whole)
+            if kind == "reset":
+                client.reset_stream(stream_id)
+    pair.send(cut=act.cut)
+    if is_whole:
+        pair.settle(stream_id, body)
+        if body:
+            pair.server.acknowledge_received_data(len(body), stream_id)
+    pair.answer()
+    pair.send()
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        b"\0\0\1\1\4\0\0\0\3\xff" + b"\0\0\5\0\1\0\0\0\3\0\0\0\0\0",
+        b"\0\0\1\1\4\0\0\0\1\x88" + b"\0\0\5\0\1\0\0\0\1\0\0\0\0\0",
+        b"\0\0\1\1\4\0\0\0\2\x88" + b"\0\0\5\0\1\0\0\0\2\0\0\0\0\0",
+    ],
+    ids=["header block", "old stream", "even stream"],
+)
+def test_broken_call_ends_the_connection_as_in_h2(broken: bytes) -> None:
+    goodbyes: list[bytes] = []
+    for kind in (connection.H2Connection, wholecalls.H2Connection):
+        pair = Pair(kind)
+        perform(pair, Act(kind="call", more=[], size=5, cut=0, table=0))
+        with pytest.raises(h2.exceptions.ProtocolError):
+            pair.server.receive_data(broken)
+        goodbyes.append(pair.server.data_to_send())
+    assert goodbyes[0] == goodbyes[1]
+    assert goodbyes[0]
+
+
+def test_calls_with_the_same_headers_are_decoded_once_until_the_table_changes() -> None:
+    pair = Pair(wholecalls.H2Connection)
+    call = Act(kind="call", more=[("b", "1")], size=5, cut=0, table=0)
+    found: list[object] = []
+    for act in (
+        call,
+        call,
+        call,
+        call,
+        Act(kind="call", more=[("b", "2")], size=1, cut=0, table=0),
+        call,
+        call,
+    ):
+        perform(pair, act)
+        decoder = pair.server.decoder
+        assert isinstance(decoder, wholecalls.Decoder)
+        found.append(decoder.kept)
+    assert [each is not None for each in found] == [False, False, True, True, False, False, True]
+    assert found[2] is found[3]
