@@ -9,8 +9,8 @@ grpclib's HTTP/2 stream is used underneath, its call is not. What that would do 
 - answer an unexpected exception with UNKNOWN, or log a client that went away as an error.
 
 A call ends in one of four ways: its handler returns (OK), its handler raises (what ``explain`` makes of
-it, else INTERNAL), somebody calls :meth:`Call.end` or its deadline passes (the same, with that reason), or its
-client goes: then the handler sees CancelledError, nothing is sent, and nothing is logged as an error.
+it, else INTERNAL), somebody calls :meth:`Call.end` or its deadline passes (the same, with that reason), or
+its client goes: then the handler sees CancelledError, nothing is sent, and nothing is logged as an error.
 In all four the handler's ``finally`` and ``aclosing`` run at once.
 """
 
