@@ -11,7 +11,7 @@ The map of the package, outer to inner; a module imports only from its own line 
     ledger                  appending, and reading in order; knows no transport
     store | wire            the only door to Postgres | protobuf to model and back
     model                   values and folds: no IO, no clock, no setting
-    errors | logs | ports   what can go wrong, and what a caller can do | how log lines look | listening
+    errors | logs | ports | heap    what can go wrong | how log lines look | listening | memory that is kept
 
 ``embedded`` runs a private Postgres and is used by ``database`` alone.
 """

@@ -28,7 +28,7 @@ from typing import Final
 
 from aiohttp.web import BaseRequest
 
-from jobledger import database, errors, logs
+from jobledger import database, errors, heap, logs
 from jobledger.ledger import (
     admission,
     announcer,
@@ -117,6 +117,7 @@ async def serve(
     """
     stop = begin(settings)
     sys.setswitchinterval(TURN_SECONDS)
+    heap.keep()
     async with database.provided(settings) as used:
         if not await database.prepared(used, settings, migrate=migrate, stop=stop):
             return
