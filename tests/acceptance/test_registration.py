@@ -191,7 +191,8 @@ async def test_takeover_reaches_another_replica(
         clusterd.subscriber(services.grpc_address(here)) as client,
         clusterd.subscriber(services.grpc_address(there)) as other,
     ):
-        await polling.eventually(lambda: _listening(database, 2))
+        if told:
+            await polling.eventually(lambda: services.hears(here))
         old = client.stream(client_id="one")
         await clusterd.initial(old)
         new = other.stream(client_id="one")
@@ -202,18 +203,6 @@ async def test_takeover_reaches_another_replica(
 
         assert end.trailers["ledger-reason"] == "takeover"
         assert len(await clusterd.take(new, 1)) == 1
-
-
-async def _listening(database: str, processes: int) -> None:
-    connection = await asyncpg.connect(database)
-    try:
-        found = await connection.fetchval(
-            "select count(*) from pg_stat_activity"
-            " where datname = current_database() and query ilike 'listen %'"
-        )
-    finally:
-        await connection.close()
-    assert found == processes
 
 
 async def test_anonymous_streams_do_not_take_each_other_over(

@@ -7,7 +7,6 @@ import contextlib
 import logging
 from collections.abc import AsyncGenerator, Iterator
 
-import aiohttp
 import pytest
 
 from jobledger.ledger import announcer
@@ -96,13 +95,8 @@ async def test_notifications_that_stop_arriving_are_noticed_and_so_is_their_retu
 
 
 async def test_metrics_say_whether_notifications_arrive(database: str) -> None:
-    async with services.running(database) as service, aiohttp.ClientSession() as session:
-
-        async def told() -> None:
-            async with session.get(f"http://127.0.0.1:{service.http_port}/metrics") as answer:
-                assert "\njobledger_notifications_arrive 1.0\n" in await answer.text()
-
-        await polling.eventually(told, 30)
+    async with services.running(database) as service:
+        await polling.eventually(lambda: services.hears(service), 30)
 
 
 def _finds(hearing: listener.Listener, *, arrive: bool) -> None:

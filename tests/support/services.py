@@ -12,6 +12,7 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from pathlib import Path
 
+import aiohttp
 from pydantic import SecretStr
 
 from jobledger import app
@@ -40,6 +41,13 @@ async def running(database: str, **settings: object) -> AsyncGenerator[app.Servi
 def grpc_address(service: app.Service) -> str:
     """What a client dials."""
     return f"127.0.0.1:{service.grpc_port}"
+
+
+async def hears(service: app.Service) -> None:
+    """Assert that notifications of other processes arrive at it."""
+    metrics = f"http://127.0.0.1:{service.http_port}/metrics"
+    async with aiohttp.ClientSession() as session, session.get(metrics) as answer:
+        assert "\njobledger_notifications_arrive 1.0\n" in await answer.text()
 
 
 @dataclass(slots=True)
