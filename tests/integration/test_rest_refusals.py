@@ -33,7 +33,7 @@ UNRECORDABLE: list[tuple[dict[str, Any], str]] = [
     ({"nmae": "x"}, "did you mean name"),
     ({"replicas": 2**40}, "replicas: "),
     ({"createTime": "yesterday"}, "createTime: "),
-    ({"statusCode": 800, "returnObj": {}}, "returnObj: is not a key"),
+    ({"statusCode": 800, "returnObj": {}}, "statusCode: is not a key"),
     ({"signal": []}, "signal: is no object"),
     (
         {"signal": {"jobStatuz": "x"}},

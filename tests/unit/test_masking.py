@@ -253,6 +253,62 @@ def shown_back(present: dict[str, object], changes: dict[str, object]) -> dict[s
     return json.loads(detail.encode(filled))
 
 
+pieces = st.lists(
+    st.sampled_from(
+        (
+            "a ",
+            "=",
+            "--",
+            ":",
+            "//",
+            "://",
+            "@",
+            "\\",
+            '"',
+            "'",
+            "\n",
+            "Key",
+            "{",
+            "}",
+            "\\u006bey",
+            '{"to',
+            '":"x"}',
+            "Key",
+            "k",
+            "ey",
+            "to",
+            "ken",
+            "token",
+            "S",
+            "K",
+            "ak",
+            "pass",
+            "pwd",
+        )
+    ),
+    max_size=3,
+).map("".join)
+
+
+@given(pieces, pieces, pieces)
+def test_what_one_look_lets_through_holds_nothing_for_the_closer_ones(
+    one: str, other: str, third: str
+) -> None:
+    described = parsed(
+        {
+            "name": one,
+            "imageName": other,
+            "command": [third, one],
+            "envs": [{"name": other, "value": third}],
+            "datasets": [{"name": one, "mountPath": third}],
+            "output": {"zosEndpoint": other, "zosBucket": one},
+            "pods": [{"name": third, "yaml": {other: third, "x": [{"name": one, "value": other}]}}],
+        }
+    )
+    masked = masking.mask(described)
+    assert masking.mask_and_write(described) == (masked, detail.encode(masked.detail))
+
+
 def test_what_was_shown_masked_and_comes_back_keeps_what_the_job_shows() -> None:
     present: dict[str, object] = {
         "output": {"accessKeyID": "AKID12345XYZ", "accessKeySecret": "abc"},

@@ -73,10 +73,11 @@ class Admission:
         text: str | None = None
         region, account_id, user_id = submission.region, submission.account_id, submission.user_id
         if submission.detail:
-            parsed = detail.parse(submission.detail, zone=self.zone, limit_bytes=self.detail_limit_bytes)
-            described = masking.mask(parsed.detail)
+            parsed = detail.parse(
+                submission.detail, self.zone, limit_bytes=self.detail_limit_bytes, tree=submission.tree
+            )
+            described, text = masking.mask_and_write(parsed.detail)
             _check_names(_INDEXED, (described.detail.name or "", described.detail.queue_id or ""))
-            text = detail.encode(described.detail)
             signal = replace(signal, job_id=_agreed("jobID", signal.job_id, parsed.job_id))
             region = _agreed("regionID", region, parsed.region)
             account_id = _agreed("accountID", account_id, parsed.account_id)

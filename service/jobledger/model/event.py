@@ -15,6 +15,7 @@ from uuid import UUID
 
 import msgspec
 
+from jobledger.model import jsontext
 from jobledger.model.signal import Signal
 
 Position = NewType("Position", int)
@@ -47,6 +48,9 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     signal: Signal
     detail: str | None = None
     """The CWAI description as JSON text; None or empty if there is none."""
+
+    tree: jsontext.Tree = None
+    """What the description says, if its reader had that at hand: to read it costs as much as to check it."""
 
     region: str = ""
     account_id: str = ""

@@ -48,13 +48,14 @@ class Parsed:
     account_id: str
 
 
-def parse(text: str, zone: tzinfo, *, limit_bytes: int = LIMIT_BYTES) -> Parsed:
+def parse(text: str, zone: tzinfo, *, limit_bytes: int = LIMIT_BYTES, tree: jsontext.Tree = None) -> Parsed:
     """What the text says, every key checked; its secrets are still in it, so mask it before all else.
 
     Args:
         text: A JSON object as given.
         zone: Where its times without an offset are meant.
         limit_bytes: The most that the text may take in UTF-8.
+        tree: What the text says, if its reader had that at hand.
 
     Raises:
         errors.InvalidEvent: it cannot be recorded; names the field, the value where that is safe, a remedy.
@@ -63,7 +64,8 @@ def parse(text: str, zone: tzinfo, *, limit_bytes: int = LIMIT_BYTES) -> Parsed:
     size_bytes = len(text.encode("utf-8", "surrogatepass"))
     if size_bytes > limit_bytes:
         raise errors.EventTooLarge(field=FIELD, size_bytes=size_bytes, limit_bytes=limit_bytes)
-    tree = jsontext.read(text, FIELD)
+    if tree is None:
+        tree = jsontext.read(text, FIELD)
     if not isinstance(tree, dict):
         raise _wrong_kind(FIELD, tree, "an object")
     identity = [_identity(tree.get(key), f"{FIELD}.{key}") for key in IDENTITY]

@@ -134,7 +134,7 @@ def read(text: str, field: str) -> Tree:
     # Raised out here, so that no handler finds the whole text in the exception's context.
     if problem:
         raise errors.InvalidEvent(field=field, problem=problem, remedy="send well-formed, flat JSON")
-    if _too_deep(value):
+    if text.count("{") + text.count("[") > MAX_DEPTH and _too_deep(value):
         raise errors.InvalidEvent(field=field, problem=_TOO_DEEP, remedy="send something flatter")
     if reader.found_flaws or _DUBIOUS_ESCAPE.search(text) or _has_dubious_character(text):
         _refuse_flaws(value, field)

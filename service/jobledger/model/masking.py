@@ -45,6 +45,19 @@ class Masked(msgspec.Struct, frozen=True, kw_only=True):
     """Places that mean "not given"; empty for a publisher that knows its secrets."""
 
 
+def mask_and_write(given: cwai.Detail) -> tuple[Masked, str]:
+    """The description without its secrets, and the one text of it that is stored.
+
+    Whatever :func:`mask` looks for stands in that text as it stands in the description: what JSON escapes is
+    no part of it. So one look at the text is enough for the many that hold nothing.
+    """
+    written = jsontext.write(given)
+    if not secrecy.may_hold_secret(written) and "@" not in written:
+        return Masked(detail=given, kept=frozenset()), written
+    masked = mask(given)
+    return masked, jsontext.write(masked.detail)
+
+
 def mask(given: cwai.Detail) -> Masked:
     """The description without its secrets; equal for descriptions that differ in masked secrets alone."""
     return Masked(

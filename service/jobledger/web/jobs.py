@@ -63,6 +63,7 @@ class Jobs:
                 posted.signal, job_id=job_id, uuid=given.uuid(in_body=posted.signal.uuid)
             ),
             detail=posted.detail,
+            tree=posted.tree,
             region=region,
             user_id=posted.user_id or user_id,
             account_id=posted.account_id or account_id,

@@ -51,6 +51,9 @@ class Posted(msgspec.Struct, frozen=True, kw_only=True):
     detail: str | None
     """The description as JSON text; None if there is none, so that the job's is kept."""
 
+    tree: jsontext.Tree
+    """What it says."""
+
 
 def read(text: str) -> Posted:
     """What a posted body says.
@@ -71,6 +74,7 @@ def read(text: str) -> Posted:
         account_id=account_id,
         signal=_signal(tree.pop("signal", None), uuid),
         detail=jsontext.write(tree) if tree else None,
+        tree=tree or None,
     )
 
 
