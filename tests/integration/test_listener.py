@@ -69,15 +69,23 @@ async def test_pooler_in_session_mode_lets_notifications_through(cluster: cluste
         await polling.eventually(lambda: _finds(hearing, arrive=True), 30)
 
 
+@pytest.mark.parametrize(
+    ("queued", "reason"), [(True, "pgbouncer"), (False, "NOTIFY queue is full")], ids=["lost", "queue full"]
+)
 async def test_notifications_that_stop_arriving_are_noticed_and_so_is_their_return(
-    database: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    database: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    *,
+    queued: bool,
+    reason: str,
 ) -> None:
     monkeypatch.setattr(listener, "PROBE_SECONDS", 0.05)
     caplog.set_level(logging.INFO)
     sent = listener.notify
 
     async def unsent(*_: object) -> bool:
-        return True
+        return queued
 
     async with listening(database, direct=database, heads=[]) as hearing:
         await polling.eventually(lambda: _finds(hearing, arrive=True), 30)
@@ -92,6 +100,7 @@ async def test_notifications_that_stop_arriving_are_noticed_and_so_is_their_retu
         "poll-only",
         "notifications of other processes arrive again",
     ]
+    assert reason in said[0]
 
 
 async def test_metrics_say_whether_notifications_arrive(database: str) -> None:

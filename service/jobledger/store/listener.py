@@ -44,6 +44,11 @@ GONE_SECONDS = 3 * PROBE_SECONDS
 RETRY_SECONDS = (0.1, 5.0)
 """First and longest pause before connecting again."""
 
+_POOLED: Final = "Is there a pooler in transaction mode, such as pgbouncer, in JOBLEDGER_DATABASE_URL? Name Postgres itself"
+_QUEUE_FULL: Final = (
+    "Postgres' NOTIFY queue is full: look in pg_stat_activity for a session that is idle in a transaction"
+)
+
 _log = logging.getLogger(__name__)
 
 
@@ -86,6 +91,7 @@ class Listener:
 
         self._word: Final = uuid4().hex
         self._arrived = asyncio.Event()
+        self._sent = True
         self._newcomer = asyncio.Event()
         self._connected_at = 0.0
         self._others: Mapping[str, float] = {}
@@ -140,7 +146,7 @@ class Listener:
         """Whether a notification of another connection arrives."""
         self._arrived.clear()
         async with self._pool.connection() as connection:
-            await notify(connection, PROBE_CHANNEL, self._word)
+            self._sent = await notify(connection, PROBE_CHANNEL, self._word)
         await _first_of(ARRIVAL_SECONDS, self._arrived, lost)
         return self._arrived.is_set()
 
@@ -148,8 +154,8 @@ class Listener:
         if not hears and self.hears is not False:
             _log.warning(
                 "poll-only: notifications of other processes do not arrive, their events are seen with the "
-                "next poll. Is there a pooler in transaction mode, such as pgbouncer, in "
-                "JOBLEDGER_DATABASE_URL? Name Postgres itself"
+                "next poll. %s",
+                _POOLED if self._sent else _QUEUE_FULL,
             )
         elif hears and self.hears is False:
             _log.info("notifications of other processes arrive again")
