@@ -44,7 +44,9 @@ GONE_SECONDS = 3 * PROBE_SECONDS
 RETRY_SECONDS = (0.1, 5.0)
 """First and longest pause before connecting again."""
 
-_POOLED: Final = "Is there a pooler in transaction mode, such as pgbouncer, in JOBLEDGER_DATABASE_URL? Name Postgres itself"
+_POOLED: Final = (
+    "Is a pooler in transaction mode between, as pgbouncer? Name Postgres itself in JOBLEDGER_DATABASE_URL"
+)
 _QUEUE_FULL: Final = (
     "Postgres' NOTIFY queue is full: look in pg_stat_activity for a session that is idle in a transaction"
 )
