@@ -69,6 +69,20 @@ _AS_OF: Final = _parameter(
 )
 _DELETED: Final = _parameter("includeDeleted", "query", {"type": "boolean"}, "Whether ended jobs are shown.")
 
+_IF_NONE_MATCH: Final = _parameter(
+    "If-None-Match",
+    "header",
+    schemas.LINE,
+    "An earlier answer's ETag: the same again is a 304.",
+)
+_REQUEST_ID: Final = {
+    envelope.REQUEST_ID_HEADER: {
+        "description": "The request's own, or one that was made for it.",
+        "schema": schemas.LINE,
+    }
+}
+_ETAG: Final = {"ETag": {"description": "Of this answer; none on a failure.", "schema": schemas.LINE}}
+
 
 def _paths() -> dict[str, Any]:
     one = [_JOB_ID, _REGION, *_OWNERS]
@@ -161,16 +175,23 @@ def _operation(
         "responses": {
             "200": {
                 "description": "What was asked for, or why not.",
+                "headers": dict(_REQUEST_ID),
                 "content": {"application/json": {"schema": {"oneOf": [success, schemas.ref("Failure")]}}},
             },
             "default": {
                 "description": "A failure, for who accepts problems.",
+                "headers": dict(_REQUEST_ID),
                 "content": {envelope.PROBLEM: {"schema": schemas.ref("Problem")}},
             },
         },
     }
     if name.startswith("show"):
-        made["responses"]["304"] = {"description": "If-None-Match names the newest answer."}
+        made["parameters"].append(_IF_NONE_MATCH)
+        made["responses"]["200"]["headers"] |= _ETAG
+        made["responses"]["304"] = {
+            "description": "If-None-Match names the newest answer.",
+            "headers": _REQUEST_ID | _ETAG,
+        }
     if name == "record":
         made["responses"]["200"]["links"] = {
             then: {"operationId": then, "parameters": _RECORDED} for then in ("show", "history", "delete")
