@@ -10,7 +10,7 @@ from aiohttp import web
 
 import jobledger
 from jobledger.model import selection
-from jobledger.web import envelope, reads, schemas
+from jobledger.web import envelope, jobs, reads, schemas
 
 
 def document() -> dict[str, Any]:
@@ -80,6 +80,9 @@ _REQUEST_ID: Final = {
         "description": "The request's own, or one that was made for it.",
         "schema": schemas.LINE,
     }
+}
+_POSITION: Final = {
+    jobs.POSITION_HEADER: {"description": "Where the event is in the log.", "schema": {"type": "integer"}}
 }
 _ETAG: Final = {"ETag": {"description": "Of this answer; none on a failure.", "schema": schemas.LINE}}
 
@@ -185,6 +188,8 @@ def _operation(
             },
         },
     }
+    if answer == "Recorded":
+        made["responses"]["200"]["headers"] |= _POSITION
     if name.startswith("show"):
         made["parameters"].append(_IF_NONE_MATCH)
         made["responses"]["200"]["headers"] |= _ETAG
