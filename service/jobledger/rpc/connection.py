@@ -113,9 +113,8 @@ class _Events(protocol.EventsProcessor):
         if isinstance(event, h2.events.UnknownFrameReceived | h2.events.AlternativeServiceAvailable):
             return
         if isinstance(event, wholecalls.WholeCall):
-            stream = self.connection.create_stream(stream_id=event.stream_id)
-            assert isinstance(stream, http2.Stream)  # noqa: S101 - our connection makes no other
-            stream.came_whole(event.body)
+            assert isinstance(self.connection, http2.Connection)  # noqa: S101 - it is made below
+            stream = self.connection.whole_stream(event.stream_id, event.body)
             self.handler.accept(stream, event.headers, self.register(stream))
             return
         super().process(event)

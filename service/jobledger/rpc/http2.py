@@ -75,24 +75,32 @@ NOTHING: Final = _nothing()
 class Whole:
     """A request that came whole, as grpclib's ``Buffer``, whose two queues cost more than to read it."""
 
-    __slots__ = ("_acknowledge", "_at", "_data", "_owed")
+    __slots__ = ("_at", "_data", "_h2", "_owed")
 
-    def __init__(self, data: bytes, connection: Connection, stream_id: int) -> None:
+    def __init__(self, data: bytes, h2: wholecalls.H2Connection) -> None:
         self._data = data
         self._at = 0
         self._owed = len(data)
-        self._acknowledge = (connection, stream_id)
+        self._h2 = h2
 
     async def read(self, size: int) -> bytes:
         """The next bytes, b"" at the end; an AssertionError if there are fewer."""
+        return self.take(size)
+
+    def take(self, size: int) -> bytes:
+        """As :meth:`read`: there is nothing to wait for."""
         if self._owed:
-            connection, stream_id = self._acknowledge
-            connection.ack(stream_id, self.unacked_size())
+            # Said with what is written next, the answer at the latest: half the window is left until then.
+            self._h2.give_back(self.unacked_size())
         piece = self._data[self._at : self._at + size]
         if piece and len(piece) < size:
             raise AssertionError
         self._at += size
         return piece
+
+    def unread(self) -> bytes:
+        """What is left; it stays there."""
+        return self._data[self._at :]
 
     def unacked_size(self) -> int:
         """Bytes of the client's window that it is owed, for the one who asks to give back."""
@@ -126,7 +134,18 @@ class Connection(protocol.Connection):
 
     def create_stream(self, *, stream_id: int | None = None, wrapper: Any = None) -> Stream:
         """A call's stream, as its first frame comes."""
-        return Stream(self, self.h2, self.transport, stream_id=stream_id, wrapper=wrapper)
+        del wrapper
+        assert stream_id is not None  # noqa: S101 - only a client makes streams without
+        stream = Stream(self, self.h2, self.transport, stream_id)
+        stream.init_stream(stream_id, self)
+        return stream
+
+    def whole_stream(self, stream_id: int, body: bytes) -> Stream:
+        """A call's stream, of which all has come."""
+        assert isinstance(self.h2, wholecalls.H2Connection)  # noqa: S101 - no other takes calls whole
+        stream = Stream(self, self.h2, self.transport, stream_id)
+        stream.came_whole(Whole(body, self.h2))
+        return stream
 
 
 class Stream(protocol.Stream):
@@ -136,11 +155,21 @@ class Stream(protocol.Stream):
     headers_received = trailers_received = NOBODY_WAITS
 
     def __init__(
-        self, connection: Connection, h2_connection: H2Connection, transport: asyncio.Transport, **more: Any
+        self,
+        connection: Connection,
+        h2_connection: H2Connection,
+        transport: asyncio.Transport,
+        stream_id: int,
     ) -> None:
-        super().__init__(connection, h2_connection, transport, **more)
+        # As grpclib's, which would make three events and a request's two queues to throw them away.
+        self.connection = connection
+        self._h2_connection = h2_connection
+        self._transport = transport
+        self.wrapper = None
+        self.id = stream_id
+        self.buffer: Any = NOTHING
         self.window_updated: Any = Gate()
-        del self.headers_received, self.trailers_received
+        self.headers = self.trailers = None
         self._request_came = False
         self.gone = False
         """The client reset the call, or left."""
@@ -158,9 +187,9 @@ class Stream(protocol.Stream):
     def __terminated__(self, reason: str) -> None:
         self.gone = True
 
-    def came_whole(self, body: bytes) -> None:
+    def came_whole(self, request: Whole) -> None:
         """Take all of the request."""
-        self.buffer = Whole(body, self.connection, self._number)  # pyright: ignore[reportAttributeAccessIssue]
+        self.buffer = request
         self._request_came = True
 
     async def send_headers(self, headers: list[tuple[str, str]], end_stream: bool = False) -> None:  # noqa: FBT001, FBT002 - grpclib's

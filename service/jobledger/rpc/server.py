@@ -8,9 +8,8 @@ own ``close()`` cancels the handlers and sends nothing: clients would hang.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 import grpclib
@@ -167,13 +166,12 @@ class ServiceServer:
             send_timeout_seconds=self._send_timeout_seconds,
             sending=self._sending,
         )
+        if asked.timeout_seconds is not None:
+            call.ends_in(asked.timeout_seconds)
         self._calls.add(call)
         self._idle.clear()
         try:
-            with (
-                logs.request(method=asked.path, peer=call.peer_address),
-                _deadline(call, asked.timeout_seconds),
-            ):
+            with logs.request(method=asked.path, peer=call.peer_address):
                 await self._run(call, method)
         finally:
             self._calls.discard(call)
@@ -206,18 +204,6 @@ class ServiceServer:
         return streaming.CallError(
             const.Status.INTERNAL, f"internal error; the server's log has it under request id {request_id}"
         )
-
-
-@contextlib.contextmanager
-def _deadline(call: streaming.Call, seconds: float | None) -> Generator[None]:
-    if seconds is None:
-        yield
-        return
-    timer = asyncio.get_running_loop().call_later(seconds, call.expire)
-    try:
-        yield
-    finally:
-        timer.cancel()
 
 
 class _Service:

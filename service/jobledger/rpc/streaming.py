@@ -99,6 +99,7 @@ class Call:
         self._finished = False
         self._late = False
         self._patience: asyncio.TimerHandle | None = None
+        self._deadline: asyncio.TimerHandle | None = None
 
     @property
     def peer_address(self) -> str:
@@ -164,10 +165,23 @@ class Call:
         Raises:
             CallError: as :meth:`receive`, or there is none.
         """
-        request = await self.receive()
+        request = self._whole()
+        if request is None:
+            request = await self.receive()
         if request is None:
             raise CallError(const.Status.INVALID_ARGUMENT, "the call ended without a request; send one")
         return request
+
+    def _whole(self) -> bytes | None:
+        """All of the request, if that came at once and is one message as it should be."""
+        if not isinstance(whole := self.stream.buffer, http2.Whole):
+            return None
+        self._end_if_asked()
+        data = whole.unread()
+        size = len(data) - PREFIX.size
+        if size > self._request_limit_bytes or data[: PREFIX.size] != PREFIX.pack(0, max(size, 0)):
+            return None
+        return whole.take(len(data))[PREFIX.size :]
 
     def forget_request(self) -> None:
         """Keeps nothing of a request that was read, once its client has sent its last."""
@@ -228,8 +242,11 @@ class Call:
         if self._reason is not None:
             self._interrupt()
 
-    def expire(self) -> None:
-        """Ends the call as if its client had left: its deadline passed."""
+    def ends_in(self, seconds: float) -> None:
+        """Ends the call as if its client had left, if it lasts so long: its deadline has passed then."""
+        self._deadline = asyncio.get_running_loop().call_later(seconds, self._expire)
+
+    def _expire(self) -> None:
         self._late = True
         self._reason = self._reason or _deadline_passed
         self._interrupt()
@@ -247,8 +264,9 @@ class Call:
             failure = error
         finally:
             self._finished = True
-            if self._patience is not None:
-                self._patience.cancel()
+            for timer in (self._patience, self._deadline):
+                if timer is not None:
+                    timer.cancel()
         await self._absorb_interrupt()
         if self.client_gone:
             if failure is not None and not isinstance(failure, errors.LedgerError | CallError):

@@ -28,6 +28,7 @@ _FRAME: Final = struct.Struct(">BHBBI")
 
 _DATA: Final = 0
 _HEADERS: Final = 1
+_WINDOW_UPDATE: Final = 8
 _END_STREAM: Final = 1
 _END_HEADERS: Final = 4
 
@@ -119,8 +120,8 @@ class H2Connection(connection.H2Connection):
             or size > self.max_outbound_frame_size
         ):
             return False
-        called.state_machine.state = stream.StreamState.CLOSED
-        called.state_machine.stream_closed_by = stream.StreamClosedBy.SEND_END_STREAM
+        del self.streams[stream_id]
+        self._closed_streams[stream_id] = stream.StreamClosedBy.SEND_END_STREAM
         self.outbound_flow_control_window -= size
         high, low = divmod(size, 1 << 16)
         self._data_to_send += b"".join(
@@ -134,6 +135,12 @@ class H2Connection(connection.H2Connection):
             )
         )
         return True
+
+    def give_back(self, size: int) -> None:
+        """Let the client send so much more; not on the stream of its call, on which it has sent its last."""
+        increment = self._inbound_flow_control_window_manager.process_bytes(size)
+        if increment:
+            self._data_to_send += _FRAME.pack(0, 4, _WINDOW_UPDATE, 0, 0) + increment.to_bytes(4, "big")
 
     def _end_of_call(self, data: bytes, at: int) -> int | None:
         """Where the call ends that starts here; None if it is not one, or not one that can be taken."""
@@ -166,7 +173,11 @@ class H2Connection(connection.H2Connection):
             and not self.incoming_buffer._headers_buffer  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
             and self.highest_inbound_stream_id < number < 1 << 31
             and number % 2 == 1
-            and self.open_inbound_streams < self.local_settings.max_concurrent_streams
+            # h2's own count looks at every stream: those that are closed are left out if it matters.
+            and (
+                len(self.streams) < self.local_settings.max_concurrent_streams
+                or self.open_inbound_streams < self.local_settings.max_concurrent_streams
+            )
         )
 
     def _take(self, data: bytes, at: int) -> WholeCall:
