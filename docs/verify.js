@@ -64,6 +64,13 @@ const COLUMNS = ['uuid', 'job_id', 'job_name', 'namespace', 'framework', 'job_st
   null, 'delete_time', 'shared_tor_ip', 'master_addr', 'operator', 'sid']; // field 1, 2 …
 const lastOf = new Map(); // job id → its last event, for what an event says that the job left
 
+// Each server's id and name, in their order, of 1 to 256 characters, a line each.
+function namedIn(hccl) {
+  const servers = hccl === null ? [] : JSON.parse(hccl).server_list ?? [];
+  const names = servers.flatMap((each) => [each.server_id, each.server_name]);
+  return names.filter((name) => name && [...name].length <= 256).join('\n');
+}
+
 // The first column that contradicts the signal, or null. `whole`: no earlier event of the job is out of sight.
 function contradiction(row, whole) {
   const signal = bytea(row.signal);
@@ -89,6 +96,7 @@ function contradiction(row, whole) {
   const varintBytes = (n) => (n < 128 ? 1 : 1 + varintBytes(Math.floor(n / 128)));
   const size = signal.length + (hccl === null ? 0 : 1 + varintBytes(hccl.length) + hccl.length);
   if (row.size !== size) return `size is ${row.size}, not ${size}`;
+  if ((row.servers ?? null) !== null && row.servers !== namedIn(row.hccl)) return 'servers is not what hccl names';
   const before = lastOf.get(row.job_id);
   for (const column of ['namespace', 'framework']) {
     const left = before?.operator === 'add' && before[column] !== row[column] ? before[column] : null;

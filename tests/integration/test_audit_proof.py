@@ -48,6 +48,7 @@ BY_DEPTH = {
     "size": "size + 1",
     "left_namespace": "null",
     "left_framework": "'another'",
+    "servers": "servers || 'another'",
 }
 """Columns that the signal or the event before says too."""
 

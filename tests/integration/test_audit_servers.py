@@ -94,6 +94,59 @@ async def test_servers_are_found_however_the_table_is_spelt(
         assert await connection.fetch("select * from audit.jobs_on_server($1)", server) == [], server
 
 
+@pytest.mark.parametrize("spelt", [compact, spaced, indented, escaped])
+@pytest.mark.parametrize(
+    "servers",
+    [
+        [{"server_id": "a", "server_name": "训练-🚀"}, {"server_name": 'with "quotes"'}, {"server_id": "a"}],
+        [{"server_id": "x" * 256, "server_name": "🚀" * 257}, {"server_id": "", "server_name": None}, {}],
+        [{"server_id": "a", "device": [{"server_id": "within", "rank_id": 7}], "host_ip": None}],
+        [],
+        None,
+    ],
+)
+async def test_the_service_names_the_servers_that_postgres_reads(
+    ledger: ledgers.Ledger, connection: auditing.Connection, servers: object, spelt: Callable[[object], str]
+) -> None:
+    await ledger.receipts(events.submission("job", hccl_json=spelt({"server_list": servers})))
+
+    parsed = "array_to_string(coalesce(job_events_servers_parsed(hccl), '{}'), chr(10))"
+    row = await connection.fetchrow(f"select servers, {parsed} from job_events")  # noqa: S608
+    assert row is not None
+    assert row[0] == row[1]
+    assert row[0] is not None
+
+
+@pytest.mark.parametrize(
+    ("server", "name"),
+    [
+        ({"server_id": 7}, "7"),
+        ({"server_id": {"a": 1}}, '{"a": 1}'),
+        ({"server_name": "two\nlines"}, "two\nlines"),
+    ],
+)
+async def test_a_server_whose_name_is_no_line_of_text_is_found_all_the_same(
+    ledger: ledgers.Ledger, connection: auditing.Connection, server: object, name: str
+) -> None:
+    table = compact({"server_list": [{"server_id": "a"}, server]})
+    await ledger.receipts(events.submission("job", job_status="running", hccl_json=table))
+
+    assert await connection.fetchval("select servers from job_events") is None
+    for each in ("a", name):
+        assert len(await connection.fetch("select * from audit.jobs_on_server($1)", each)) == 1, each
+
+
+async def test_servers_are_found_in_events_of_the_release_before_which_did_not_name_them(
+    ledger: ledgers.Ledger, connection: auditing.Connection
+) -> None:
+    table = events.rank_table("10.0.0.1")
+    await ledger.receipts(events.submission("job", job_status="running", hccl_json=table))
+    await auditing.spoil(connection, "update job_events set servers = null")
+
+    assert await stays(connection, "'10.0.0.1'") == [("job", 1, None)]
+    assert await connection.fetchval("select ok from audit.verify(deep => true)")
+
+
 @pytest.mark.parametrize(
     "table",
     [
@@ -109,7 +162,8 @@ async def test_what_is_no_rank_table_is_recorded_and_names_no_server(
 ) -> None:
     await ledger.receipts(events.submission("job", hccl_json=table))
 
-    assert await connection.fetchval("select job_events_servers(hccl) from job_events") is None
+    named = "select coalesce(string_to_array(servers, chr(10)), job_events_servers(hccl)) from job_events"
+    assert await connection.fetchval(named) in (None, [])
 
 
 async def test_the_stays_of_a_job_that_says_much_cost_no_more_a_state(
@@ -147,7 +201,9 @@ def touched(step: dict[str, Any]) -> Iterator[float]:
 async def test_servers_are_found_by_an_index(connection: auditing.Connection) -> None:
     await connection.execute("set enable_seqscan = off")
     plan = await connection.fetch(
-        "explain select 1 from job_events where hccl is not null and job_events_servers(hccl) @> array['a']"
+        "explain select 1 from job_events "
+        "where hccl is not null "
+        "and coalesce(string_to_array(servers, chr(10)), job_events_servers(hccl)) @> array['a']"
     )
 
     assert any("job_events_servers_idx" in line[0] for line in plan)

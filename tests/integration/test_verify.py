@@ -110,6 +110,7 @@ async def test_empty_log_is_good(database: str) -> None:
         "size = size + 1",
         "left_namespace = 'x'",
         "left_framework = 'x'",
+        "servers = ''",
         "recorded_at = recorded_at + interval '1 microsecond'",
         "hash = sha256('')",
         "recorded_at = 'infinity'",

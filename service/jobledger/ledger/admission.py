@@ -16,7 +16,7 @@ from zoneinfo import ZoneInfo
 from msgspec.structs import replace
 
 from jobledger import errors
-from jobledger.model import chain, completion, detail, event, jsontext, masking, searchkeys
+from jobledger.model import chain, completion, detail, event, jsontext, masking, ranktable, searchkeys
 from jobledger.model.signal import JOB_STATUSES, WIRE_NAMES, Signal
 from jobledger.store import eventlog
 from jobledger.wire import signals
@@ -90,6 +90,7 @@ class Admission:
             _check_names(_OWNERS, owners)
             _check_names(_NAME_FIELDS, _GIVEN_NAMES(signal))
         _check_signal(signal, completes_all=submission.completes_all)
+        servers = _named_servers(signal.hccl_json)
         if (spelt := str(identity)) != signal.uuid:
             signal = replace(signal, uuid=spelt)
         encoded = submission.encoded if signal is submission.signal else None
@@ -100,6 +101,7 @@ class Admission:
             described=described,
             detail=text,
             stored=encoded.stored if encoded is not None else None,
+            servers=servers,
             region=region,
             account_id=account_id,
             user_id=user_id,
@@ -178,8 +180,15 @@ def _check_signal(signal: Signal, *, completes_all: bool) -> None:
     _check_number("signal.deleteTime", signal.delete_time, LATEST_SECOND, "epoch seconds")
     _check_number("signal.cmIndex", signal.cm_index, LARGEST_PART, "a part's index")
     _check_number("signal.total", signal.total, LARGEST_PART, "a number of parts")
-    if signal.hccl_json:
-        jsontext.check_object(signal.hccl_json, field="signal.HcclJson")
+
+
+def _named_servers(hccl_json: str) -> str | None:
+    """Those that a rank table names, once it is sure that it can be recorded."""
+    if not hccl_json:
+        return None
+    named = ranktable.servers(hccl_json)
+    (jsontext.check_object if named is None else jsontext.check_values)(hccl_json, field="signal.HcclJson")
+    return named
 
 
 def _check_job_id(job_id: str) -> None:

@@ -247,6 +247,7 @@ def _row(
             user_id=completed.user_id,
             publisher=draft.publisher,
         ),
+        draft.servers if signal.hccl_json is draft.signal.hccl_json else ranktable.servers(signal.hccl_json),
     )
 
 

@@ -22,7 +22,7 @@ import msgspec
 
 from jobledger import errors
 from jobledger.ledger import past
-from jobledger.model import chain, event, job
+from jobledger.model import chain, event, job, ranktable
 from jobledger.model.signal import Signal
 from jobledger.store import engine, eventlog, proof
 from jobledger.wire import delivery, signals
@@ -242,6 +242,7 @@ def _typed(row: eventlog.Row, signal: Signal) -> dict[str, tuple[object, object]
         "cm_index": (row.cm_index, cm_index),
         "total": (row.total, total),
         "size": (row.size, delivery.signal_size(row.signal, row.hccl)),
+        "servers": (row.servers, None if row.servers is None else ranktable.servers(row.hccl or "")),
     }
 
 

@@ -44,6 +44,9 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     stored: bytes | None
     """The signal as the log keeps it, if it is known already."""
 
+    servers: str | None
+    """Those that the signal's rank table names, as ranktable.servers says."""
+
     region: str
     account_id: str
     user_id: str

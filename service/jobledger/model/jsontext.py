@@ -156,6 +156,15 @@ def check_object(text: str, *, field: str) -> None:
         raise errors.InvalidEvent(
             field=field, problem=problem, remedy='send one, such as {"status":"initializing"}'
         )
+    check_values(text, field=field)
+
+
+def check_values(text: str, *, field: str) -> None:
+    """The rest of what :func:`check_object` does, for a text that is known to be an object.
+
+    Raises:
+        errors.InvalidEvent: as there.
+    """
     if _dubious(text):
         read(text, field)
 

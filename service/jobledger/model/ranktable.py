@@ -12,6 +12,9 @@ import msgspec
 LARGEST_COUNT = 2**31 - 1
 """The view's replicas are int32."""
 
+NAME_CHARACTERS = 256
+"""The longest name of a server by which its events are found: an index entry takes no more."""
+
 
 class Server(msgspec.Struct, frozen=True, kw_only=True):
     """One server of the job, which is one pod."""
@@ -51,7 +54,21 @@ class _Counted(msgspec.Struct, frozen=True, kw_only=True):
     server_count: msgspec.Raw = msgspec.Raw(b"")
 
 
+class _Named(msgspec.Struct, frozen=True, kw_only=True):
+    """What a server is called."""
+
+    server_id: str | None = None
+    server_name: str | None = None
+
+
+class _Naming(msgspec.Struct, frozen=True, kw_only=True):
+    """A table of which only the servers' names matter."""
+
+    server_list: list[_Named] | None = None
+
+
 _DECODER: Final = msgspec.json.Decoder(RankTable)
+_NAMING: Final = msgspec.json.Decoder(_Naming)
 _COUNTED: Final = msgspec.json.Decoder(_Counted)
 _MEMBERS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _LIST: Final = msgspec.json.Decoder(list[msgspec.Raw])
@@ -68,6 +85,26 @@ def read(hccl_json: str) -> RankTable:
         return _DECODER.decode(hccl_json)
     except _UNREADABLE:
         return RankTable()
+
+
+def servers(hccl_json: str) -> str | None:
+    """The names by which an event is found, a line each: every server's id and name, but for overlong ones.
+
+    None if the text is not what it should be, be it a number for a name or no JSON at all: what it names is
+    then for job_events_servers to say, in SQL. Otherwise the text is a JSON object.
+    """
+    try:
+        naming = _NAMING.decode(hccl_json)
+    except _UNREADABLE:
+        return None
+    names = [
+        name
+        for server in naming.server_list or ()
+        for name in (server.server_id, server.server_name)
+        if name and len(name) <= NAME_CHARACTERS
+    ]
+    lines = "\n".join(names)
+    return lines if lines.count("\n") == max(0, len(names) - 1) else None
 
 
 def missing_servers_of(hccl_json: str) -> int | None:

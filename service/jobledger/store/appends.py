@@ -51,7 +51,7 @@ def _write(logged: str, *viewed: str) -> str:
 
 # $1 rows of the log, $2 new rows of the view, $3 changed ones
 _WRITE = _write(
-    f"select {_LOGGED} from unnest($1::job_event_row[])",  # noqa: S608 - our own names
+    f"select {_LOGGED} from unnest($1::job_event_row_2[])",  # noqa: S608 - our own names
     jobs.insert_statement("jobs", jobs.rows("$2")),
     jobs.upsert_statement("jobs", jobs.rows("$3")),
 )

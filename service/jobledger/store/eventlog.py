@@ -37,7 +37,7 @@ def as_datetime(column: str) -> str:
 
 
 class Row(NamedTuple):
-    """One row of job_events, in the order of the type job_event_row."""
+    """One row of job_events, in the order of the type job_event_row_2."""
 
     position: int
     uuid: UUID
@@ -67,6 +67,7 @@ class Row(NamedTuple):
     left_framework: str | None
     recorded_at: datetime
     hash: bytes
+    servers: str | None
 
 
 class Stored(NamedTuple):

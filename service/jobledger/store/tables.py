@@ -122,6 +122,11 @@ job_events = sa.Table(
         nullable=False,
         comment="sha256 over the previous row's hash and this row's stored bytes (docs/audit.md).",
     ),
+    Column(
+        "servers",
+        sa.Text,
+        comment="Every server_id and server_name in hccl, a line each; null: job_events_servers finds them.",
+    ),
     sa.CheckConstraint("position > 0", name="job_events_position_check"),
     sa.CheckConstraint("operator IN ('add', 'delete')", name="job_events_operator_check"),
     sa.CheckConstraint(f"octet_length(content_hash) = {_HASH_BYTES}", name="job_events_content_hash_check"),
@@ -131,7 +136,7 @@ job_events = sa.Table(
     # From a server to the events that name it; its cost to the append is in docs/audit.md.
     sa.Index(
         "job_events_servers_idx",
-        sa.text("job_events_servers(hccl)"),
+        sa.text("COALESCE(string_to_array(servers, chr(10)), job_events_servers(hccl))"),
         postgresql_using="gin",
         postgresql_where=sa.text("hccl IS NOT NULL"),
     ),
