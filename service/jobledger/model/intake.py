@@ -116,9 +116,19 @@ def _many(kind: type[msgspec.Struct]) -> _Reader:
         if not isinstance(value, list):
             return value
         items = cast("list[object]", value)
+        if kind in _AS_GIVEN and all(_is_as_it_should_be(item, kind) for item in items):
+            return items
         return [_members(item, kind, f"{path}[{at}]", zone) for at, item in enumerate(items)]
 
     return read
+
+
+def _is_as_it_should_be(value: object, kind: type[msgspec.Struct]) -> bool:
+    """Whether an object of a kind in :data:`_AS_GIVEN` has no member that is unknown or null."""
+    if not isinstance(value, dict):
+        return False
+    members = cast("dict[str, object]", value)
+    return members.keys() <= _READERS[kind].keys() and None not in members.values()
 
 
 def _time(value: object, path: str, zone: tzinfo) -> datetime | None:
@@ -187,6 +197,9 @@ _READERS: Mapping[type[msgspec.Struct], Mapping[str, _Reader | None]] = {
     cwai.Pod: _readers(cwai.Pod, yaml=_verbatim, start_time=_time, finish_time=_time),
 }
 """The keys of each object, by their spelling in the document; None where the shape takes them as given."""
+
+_AS_GIVEN = frozenset(kind for kind, readers in _READERS.items() if not any(readers.values()))
+"""Objects all of whose members the shape takes as given."""
 
 
 def _unknown_key(key: str, known: Mapping[str, object], path: str) -> errors.InvalidEvent:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -74,11 +75,10 @@ class _Flaw:
     remedy: str
 
 
-class _Reader:
-    """What json.loads asks for each object and number; flaws stay in the tree until it is walked."""
+class _Reader(threading.local):
+    """What json asks for each object and number; flaws stay in the tree until it is walked."""
 
-    def __init__(self) -> None:
-        self.found_flaws = False
+    found_flaws = False
 
     def members(self, pairs: list[tuple[str, object]]) -> object:
         result = dict(pairs)
@@ -106,6 +106,15 @@ class _Reader:
         return _Flaw(problem, remedy)
 
 
+_reader = _Reader()
+_DECODER = json.JSONDecoder(
+    object_pairs_hook=_reader.members,
+    parse_int=_reader.integer,
+    parse_float=_reader.decimal,
+    parse_constant=_reader.constant,
+)
+
+
 def read(text: str, field: str) -> Tree:
     """The value that the text holds.
 
@@ -116,17 +125,11 @@ def read(text: str, field: str) -> Tree:
     Raises:
         errors.InvalidEvent: it is no JSON, or something in it cannot be recorded; names the place.
     """
-    reader = _Reader()
+    _reader.found_flaws = False
     problem = ""
     value: object = None
     try:
-        value = json.loads(
-            text,
-            object_pairs_hook=reader.members,
-            parse_int=reader.integer,
-            parse_float=reader.decimal,
-            parse_constant=reader.constant,
-        )
+        value = _DECODER.decode(text)
     except json.JSONDecodeError as error:
         problem = f"is no JSON: {error.msg} (line {error.lineno}, column {error.colno})"
     except RecursionError:
@@ -136,7 +139,8 @@ def read(text: str, field: str) -> Tree:
         raise errors.InvalidEvent(field=field, problem=problem, remedy="send well-formed, flat JSON")
     if text.count("{") + text.count("[") > MAX_DEPTH and _too_deep(value):
         raise errors.InvalidEvent(field=field, problem=_TOO_DEEP, remedy="send something flatter")
-    if reader.found_flaws or _DUBIOUS_ESCAPE.search(text) or _has_dubious_character(text):
+    has_dubious_escape = "\\" in text and _DUBIOUS_ESCAPE.search(text)
+    if _reader.found_flaws or has_dubious_escape or _has_dubious_character(text):
         _refuse_flaws(value, field)
     return cast("Tree", value)
 
