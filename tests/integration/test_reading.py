@@ -174,6 +174,21 @@ async def test_snapshot_has_the_newest_signal_of_each_live_job_and_live_follows(
     assert list(await reading) == [1, 4, 5, 6, 8]
 
 
+async def test_snapshot_that_somebody_reads_is_given_to_who_comes_later_until_the_log_grows(
+    ledger: ledgers.Ledger,
+) -> None:
+    await _fill(ledger, 5)
+    asked = selection.StreamRequest(start_from=selection.StartFrom.SNAPSHOT)
+    first = await ledger.starts.find(asked)
+    second = await ledger.starts.find(asked)
+    await _fill(ledger, 1)
+    third = await ledger.starts.find(asked)
+
+    assert second.snapshot is first.snapshot is not None
+    assert third.snapshot is not first.snapshot
+    assert third.after == 6
+
+
 async def test_event_of_another_process_is_read_within_the_poll_interval(database: str) -> None:
     async with ledgers.running(database) as writer, ledgers.running(database, poll_seconds=0.2) as reader:
         waiting = asyncio.create_task(reader.read(1, start_from="latest"))

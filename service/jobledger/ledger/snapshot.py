@@ -11,6 +11,7 @@ import time
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from functools import partial
 from typing import Final
+from weakref import WeakValueDictionary
 
 from jobledger import errors
 from jobledger.ledger import page, pagecache
@@ -83,23 +84,28 @@ class Shared:
 
 
 class Snapshots:
-    """Takes snapshots; ``start.Starts`` gives one to all who ask while it is being taken."""
+    """Takes snapshots, and gives out again what somebody reads while the log has not grown since."""
 
     def __init__(self, pool: engine.ReadPool, cache: pagecache.PageCache) -> None:
         self._pool = pool
         self._cache = cache
+        self._in_use: WeakValueDictionary[selection.Filter, Shared] = WeakValueDictionary()
 
     async def take(self, wanted: selection.Filter) -> Shared:
-        """A snapshot of the jobs that pass a filter.
+        """A snapshot of the jobs that pass a filter, as of now.
 
         Raises:
             errors.DatabaseUnavailable: Postgres is away.
         """
         async with self._pool.connection() as connection:
+            known = self._in_use.get(wanted)
+            if known is not None and known.head == await eventlog.last(connection):
+                return known
             found = await jobs.snapshot(connection, wanted)
         if wanted.operators and event.Operator.ADD not in wanted.operators:
             found = jobs.Snapshot(head=found.head, jobs=0, positions=())
-        return Shared(found, self._pool, self._cache)
+        taken = self._in_use[wanted] = Shared(found, self._pool, self._cache)
+        return taken
 
 
 def lists(shown: page.Page, taken: Shared, *, limit_bytes: int) -> Sequence[page.Chunk]:

@@ -79,26 +79,25 @@ class Starts:
         async with self._pool.connection() as connection:
             position = await eventlog.position_of(connection, uuid)
             info = await ledgerinfo.read(connection)
-            head = await eventlog.last(connection)
         if position is None:
             raise errors.UnknownUuid(uuid)
         if position < info.floor:
             raise errors.PrunedUuid(uuid, info.first_uuid)
-        return subscription.Start(after=position, uuid=uuid, snapshot=None, head=head, epoch=info.epoch)
+        return subscription.Start(after=position, uuid=uuid, snapshot=None, head=info.head, epoch=info.epoch)
 
     async def _at_the_floor(self) -> subscription.Start:
         async with self._pool.connection() as connection:
             info = await ledgerinfo.read(connection)
-            head = await eventlog.last(connection)
             uuid = await eventlog.uuid_at(connection, info.floor)
-        return subscription.Start(after=info.floor, uuid=uuid, snapshot=None, head=head, epoch=info.epoch)
+        return subscription.Start(
+            after=info.floor, uuid=uuid, snapshot=None, head=info.head, epoch=info.epoch
+        )
 
     async def _at_the_head(self) -> subscription.Start:
         async with self._pool.connection() as connection:
             info = await ledgerinfo.read(connection)
-            head = await eventlog.last(connection)
-            uuid = await eventlog.uuid_at(connection, head)
-        return subscription.Start(after=head, uuid=uuid, snapshot=None, head=head, epoch=info.epoch)
+            uuid = await eventlog.uuid_at(connection, info.head)
+        return subscription.Start(after=info.head, uuid=uuid, snapshot=None, head=info.head, epoch=info.epoch)
 
     async def _snapshot(self, wanted: selection.Filter) -> subscription.Start:
         taken = await self._snapshots.take(wanted)

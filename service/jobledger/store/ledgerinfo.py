@@ -13,7 +13,8 @@ from jobledger.store import engine
 _INFO = """
     select default_region, floor,
            (select epoch from ledger_epochs order by number desc limit 1) as epoch,
-           (select uuid from job_events where position > floor order by position limit 1) as first_uuid
+           (select uuid from job_events where position > floor order by position limit 1) as first_uuid,
+           (select coalesce(max(position), 0) from job_events) as head
     from ledger_info
 """
 
@@ -32,6 +33,9 @@ class LedgerInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     first_uuid: UUID | None
     """The first event after the floor; None if there is none."""
+
+    head: event.Position
+    """The last committed position; 0 in an empty log."""
 
 
 async def read(connection: engine.Connection) -> LedgerInfo:
