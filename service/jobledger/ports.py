@@ -8,12 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import socket
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Final
 
 BACKLOG: Final = 1024
 """Connections waiting to be accepted: a thousand subscribers come back at once after a restart."""
+
+PAUSE_SECONDS: Final = 0.2
+"""Before the next try when no connection can be accepted: file descriptors may have run out."""
+
+_log = logging.getLogger(__name__)
 
 _Place = tuple[socket.AddressFamily, tuple[str, int]]
 
@@ -30,6 +36,45 @@ async def listening(host: str, port: int, *, shared: bool = False) -> socket.soc
     return socket.create_server(
         address, family=family, backlog=BACKLOG, reuse_port=shared, dualstack_ipv6=_dual(family, address)
     )
+
+
+def accepting(
+    listener: socket.socket,
+    protocol: Callable[[], asyncio.Protocol],
+    *,
+    turn: Callable[[], Awaitable[None]],
+) -> asyncio.Task[None]:
+    """Take new connections, each when it is its turn, until cancelled; then nobody listens any more.
+
+    asyncio's own server takes all that wait in one pass of its loop: a thousand at once, and nobody else was
+    served for seconds.
+    """
+    listener.settimeout(0)
+    task = asyncio.create_task(_accept(listener, protocol, turn))
+    task.add_done_callback(lambda _: listener.close())
+    return task
+
+
+async def _accept(
+    listener: socket.socket, protocol: Callable[[], asyncio.Protocol], turn: Callable[[], Awaitable[None]]
+) -> None:
+    loop = asyncio.get_running_loop()
+    while True:
+        try:
+            accepted, _ = await loop.sock_accept(listener)
+        except OSError as error:
+            _log.warning("no connection can be accepted now: %s", error)
+            await asyncio.sleep(PAUSE_SECONDS)
+            continue
+        try:
+            await turn()
+            await loop.connect_accepted_socket(protocol, accepted)
+        except OSError as error:
+            accepted.close()
+            _log.debug("a new connection was lost: %s", error)
+        except asyncio.CancelledError:
+            accepted.close()
+            raise
 
 
 @contextlib.asynccontextmanager

@@ -75,7 +75,7 @@ class ServiceServer:
         self._idle = asyncio.Event()
         self._idle.set()
         self._connections: set[connection.Connection] = set()
-        self._listener: asyncio.Server | None = None
+        self._listener: asyncio.Task[None] | None = None
 
     @property
     def open_calls(self) -> int:
@@ -95,9 +95,8 @@ class ServiceServer:
         """
         self._whole_calls = internals.verify()
         sock = await ports.listening(host, port, shared=shared)
-        loop = asyncio.get_running_loop()
-        self._listener = await loop.create_server(self._connection, sock=sock, backlog=ports.BACKLOG)
         bound: int = sock.getsockname()[1]
+        self._listener = ports.accepting(sock, self._connection, turn=self._sending.arrive)
         return bound
 
     async def shutdown(self, *, grace_seconds: float) -> None:
@@ -105,7 +104,7 @@ class ServiceServer:
         self._closing = True
         self.set_serving(serving=False)
         if self._listener is not None:
-            self._listener.close()
+            self._listener.cancel()
         for call in list(self._calls):
             call.end(lambda call=call: errors.ShuttingDown(call.resume_uuid))
         if not await self._settled(grace_seconds):
@@ -115,7 +114,7 @@ class ServiceServer:
             await self._settled(FORCE_SECONDS)
         await self._close_connections()
         if self._listener is not None:
-            await self._listener.wait_closed()
+            await asyncio.wait([self._listener])
 
     async def _settled(self, seconds: float) -> bool:
         try:

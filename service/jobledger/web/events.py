@@ -84,7 +84,8 @@ class Events:
         try:
             await answer.prepare(request)
             if request.method != "HEAD":
-                await self._send(answer, found, reset)
+                with self._reader.sending.following():
+                    await self._send(answer, found, reset)
         except (ConnectionError, TimeoutError):
             # The reader left, or takes nothing any more.
             if request.transport is not None:

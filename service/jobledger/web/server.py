@@ -42,6 +42,7 @@ class WebServer:
         grpc_streams: Callable[[], int],
         hears: Callable[[], bool],
     ) -> None:
+        self._sending = reader.sending
         self._dressing = dressing.Dressing(cors_origins)
         self._health = health.Health(tail)
         self._events = events.Events(
@@ -104,7 +105,8 @@ class WebServer:
         if isinstance(client, connection.Connection):
             client.watch(request.content)
         with logs.request(peer=request.remote or "local"):
-            response = await self._router.answer(request)
+            with self._sending.calling():
+                response = await self._router.answer(request)
             if not response.prepared:
                 self._dressing.dress(request, response)
         if self._health.draining or (isinstance(client, connection.Connection) and client.broken):
