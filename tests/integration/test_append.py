@@ -69,6 +69,17 @@ async def test_repeated_uuid_with_other_content_is_a_conflict(ledger: ledgers.Le
     assert "position 1" in outcome.reason
 
 
+async def test_uuid_that_two_jobs_of_one_request_claim_goes_to_the_first(ledger: ledgers.Ledger) -> None:
+    uuid = str(uuid4())
+
+    first, second = await ledger.append(
+        events.submission("job-1", uuid=uuid), events.submission("job-2", uuid=uuid)
+    )
+
+    assert isinstance(first, event.Receipt)
+    assert isinstance(second, errors.EventConflict)
+
+
 async def test_uuid_is_the_same_in_every_spelling(ledger: ledgers.Ledger) -> None:
     uuid = uuid4()
     [first] = await ledger.receipts(events.submission("job-1", uuid=str(uuid).upper()))

@@ -103,7 +103,7 @@ async def state(connection: engine.Connection, uuids: Collection[UUID], job_ids:
         msgspec.MsgspecError: A job's row in the view was spoiled.
     """
     try:
-        if len(uuids) == 1:
+        if len(uuids) == len(job_ids) == 1:
             row = await connection.fetchrow(_STATE_OF_ONE, *uuids, *job_ids)
         else:
             row = await connection.fetchrow(_STATE, list(uuids), list(job_ids))
