@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
+import hyperframe.frame
 import pytest
 
 from jobledger.rpc import connection, methods, server, streaming
@@ -23,6 +24,18 @@ async def normal_call_works(client: transport.RawClient, request: bytes = b"norm
     await client.flush()
     assert await client.status(stream_id) == "0"
     assert client.data[stream_id] == streaming.frame(request)
+
+
+async def test_no_frame_is_written_out_in_hexadecimal(monkeypatch: pytest.MonkeyPatch) -> None:
+    def write_out(_data: bytes) -> str:
+        raise AssertionError
+
+    monkeypatch.setattr(hyperframe.frame, "_raw_data_repr", write_out)
+    async with (
+        transport.serving(SERVICE) as (_, port),
+        transport.RawClient.connected(port) as client,
+    ):
+        await normal_call_works(client, bytes(10_000))
 
 
 async def test_calls_fed_and_reset_in_one_read_give_their_window_back(

@@ -6,7 +6,8 @@ What grpclib 0.4.9 and h2 would do instead, each kept by a test:
 - lose connection window for good when a call is opened, fed and reset in one read (grpclib issue 217);
 - take an empty DATA frame for the end of the request;
 - fail on a frame type or a header byte that they do not know;
-- notice a dead peer after two hours.
+- notice a dead peer after two hours;
+- write out each frame in hexadecimal, for a log that is off: of 20 KB, 70 µs.
 
 A GOAWAY is sent only when nothing is left to say: h2 can send nothing after it, and a grpclib client drops
 every stream when it sees one.
@@ -21,6 +22,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import h2.events
+import hyperframe.frame
 from grpclib import protocol
 from h2.config import H2Configuration
 from h2.connection import H2Connection
@@ -28,6 +30,8 @@ from h2.errors import ErrorCodes
 from h2.settings import SettingCodes, Settings
 
 from jobledger.rpc import http2, internals, wholecalls
+
+hyperframe.frame.Frame.__repr__ = object.__repr__
 
 Headers = list[tuple[str, str]]
 Serve = Callable[[http2.Stream, Headers], Coroutine[Any, Any, None]]
