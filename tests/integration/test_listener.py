@@ -7,6 +7,7 @@ import contextlib
 import logging
 from collections.abc import AsyncGenerator, Iterator
 
+import asyncpg
 import pytest
 
 from jobledger.ledger import announcer
@@ -130,6 +131,36 @@ async def test_process_is_alone_until_another_listens_and_each_hears_of_the_othe
             await polling.eventually(lambda: expects(second, alone=False), 10)
         monkeypatch.setattr(listener, "GONE_SECONDS", 0.5)
         await polling.eventually(lambda: expects(first, alone=True), 30)
+
+
+async def test_process_that_listens_again_is_answered_at_once_by_those_who_knew_it(
+    database: str, connection: asyncpg.Connection[asyncpg.Record], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listener, "PROBE_SECONDS", 3600.0)  # nothing but an answer is heard
+    words: list[str] = []
+    await connection.add_listener(
+        listener.PROBE_CHANNEL, lambda _connection, _pid, _channel, word: words.append(str(word))
+    )
+
+    def heard(count: int) -> None:
+        assert len(set(words)) == count
+
+    def answers(other: str) -> None:
+        newest = max(map(words.index, words))
+        assert other in words[newest:]
+
+    async with listening(database, direct=database, heads=[]):
+        await polling.eventually(lambda: heard(1), 30)
+        backend = await connection.fetchval(
+            "select pid from pg_stat_activity where query ilike 'listen%' and pid <> pg_backend_pid()"
+            " and datname = current_database()"
+        )
+        async with listening(database, direct=database, heads=[]):
+            await polling.eventually(lambda: heard(2), 30)
+            other = words[max(map(words.index, words))]
+            await connection.execute("select pg_terminate_backend($1)", backend)
+            await polling.eventually(lambda: heard(3), 30)
+            await polling.eventually(lambda: answers(other), 30)
 
 
 async def test_process_that_is_alone_tells_nobody_of_its_commits(database: str) -> None:

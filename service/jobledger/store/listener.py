@@ -30,7 +30,7 @@ STREAM_CHANNEL = "jobledger_stream"
 """Payload: client id, a space, the id of its running stream."""
 
 PROBE_CHANNEL = "jobledger_probe"
-"""Payload: a word of the process that sent it, to hear whether it arrives."""
+"""Payload: a word of the connection that it is for, to hear whether it arrives."""
 
 PROBE_SECONDS = 12.0
 """How often the connection is tried: a dead peer is not noticed otherwise."""
@@ -91,7 +91,7 @@ class Listener:
         self.hears: bool | None = None
         """Whether the last probe arrived, False meaning that this process polls; None while not connected."""
 
-        self._word: Final = uuid4().hex
+        self._word = ""
         self._arrived = asyncio.Event()
         self._sent = True
         self._newcomer = asyncio.Event()
@@ -114,7 +114,6 @@ class Listener:
                 await self._listen()
             except errors.Unavailable as error:
                 _log.warning("wake-ups between processes are interrupted, polling goes on: %s", error)
-                self.hears = None
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, longest)
             else:
@@ -123,6 +122,8 @@ class Listener:
     async def _listen(self) -> None:
         """Listen until the connection is lost, then return."""
         lost = asyncio.Event()
+        # A new one each time: it may have missed the others for so long that they must answer, as a newcomer.
+        self._word = uuid4().hex
         connection = await engine.connect(self._dsn)
         try:
             connection.add_termination_listener(lambda _: lost.set())
@@ -142,6 +143,7 @@ class Listener:
                         await connection.execute(f"listen {PROBE_CHANNEL}")
             _log.info("the listening connection was closed by the server")
         finally:
+            self.hears = None
             connection.terminate()
 
     async def _probed(self, lost: asyncio.Event) -> bool:
