@@ -9,7 +9,7 @@ import h2.exceptions
 import pytest
 from h2 import connection, events
 from h2.config import H2Configuration
-from h2.settings import SettingCodes
+from h2.settings import SettingCodes, Settings
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -192,3 +192,19 @@ def test_calls_with_the_same_headers_are_decoded_once_until_the_table_changes() 
         found.append(decoder.kept)
     assert [each is not None for each in found] == [False, False, True, True, False, False, True]
     assert found[2] is found[3]
+
+
+def test_calls_that_are_over_are_forgotten_however_they_ended() -> None:
+    pair = Pair(wholecalls.H2Connection)
+    pair.server.local_settings = Settings(
+        client=False, initial_values={SettingCodes.MAX_CONCURRENT_STREAMS: 20_000}
+    )
+    for _ in range(300):
+        stream_id = pair.client.get_next_available_stream_id()
+        pair.client.send_headers(stream_id, transport.request_headers("/test.Test/Call"))
+        pair.client.send_data(stream_id, b"12345", end_stream=True)
+        pair.send()
+        pair.server.send_headers(stream_id, [(":status", "200"), ("grpc-status", "3")], end_stream=True)
+        pair.answer()
+
+    assert len(pair.server.streams) < 100

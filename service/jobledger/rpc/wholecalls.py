@@ -37,6 +37,9 @@ _END_HEADERS: Final = 4
 _HEAD: Final = b"\x88\x0f\x10\x16application/grpc+proto"
 _TRAILERS: Final = b"\0\x0bgrpc-status\x010"
 
+_FEW_STREAMS: Final = 64
+"""So many that are over may be kept, of 500 bytes each."""
+
 _LEFT_OPEN: Final = 1
 """The first of the calls of :func:`difference` is never answered."""
 
@@ -85,6 +88,9 @@ class H2Connection(connection.H2Connection):
         self._decoder = self.decoder = Decoder(self.decoder.max_header_list_size)
         self._taken: tuple[object, Headers] = (None, Headers())
         """A call's headers that h2 once took, as the decoder keeps them and as text."""
+
+        self._uncounted = 0
+        """With fewer streams than that, nobody counts those that are open."""
 
     def receive_data(self, data: bytes) -> list[events.Event]:  # pyright: ignore[reportIncompatibleMethodOverride]
         """As h2's; a call that is whole in ``data`` is one event.
@@ -173,12 +179,19 @@ class H2Connection(connection.H2Connection):
             and not self.incoming_buffer._headers_buffer  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
             and self.highest_inbound_stream_id < number < 1 << 31
             and number % 2 == 1
-            # h2's own count looks at every stream: those that are closed are left out if it matters.
-            and (
-                len(self.streams) < self.local_settings.max_concurrent_streams
-                or self.open_inbound_streams < self.local_settings.max_concurrent_streams
-            )
+            and self._has_room()
         )
+
+    def _has_room(self) -> bool:
+        """Whether one more stream may be open.
+
+        h2's own count looks at each and forgets those that are over: asked once they are twice as many.
+        """
+        if len(self.streams) < self._uncounted:
+            return True
+        count, most = self.open_inbound_streams, self.local_settings.max_concurrent_streams
+        self._uncounted = min(2 * count + _FEW_STREAMS, most)
+        return count < most
 
     def _take(self, data: bytes, at: int) -> WholeCall:
         _, size, _, _, number = _FRAME.unpack_from(data, at)
