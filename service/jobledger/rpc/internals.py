@@ -13,6 +13,7 @@ h2's affair, and a line in the log says so.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import logging
 from typing import Any, Final
@@ -98,8 +99,12 @@ def grpclib_stream(
     )
 
 
+@functools.cache
 def configuration(*, keepalive_seconds: float, keepalive_timeout_seconds: float) -> config.Configuration:
-    """A configuration whose connections are pinged, idle or not, for as long as they are open."""
+    """A configuration whose connections are pinged, idle or not, for as long as they are open.
+
+    One for all of them: to make it takes 20 µs.
+    """
     return config.Configuration(
         _keepalive_time=keepalive_seconds,
         _keepalive_timeout=keepalive_timeout_seconds,
