@@ -8,7 +8,6 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import datetime, tzinfo
 from typing import TypeAlias, cast
 
@@ -37,8 +36,7 @@ _STEP = re.compile(r"\.(\w+)|\[(\d+)\]")
 _INTEGER = re.compile(r"[+-]?\d{1,19}", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parsed:
+class Parsed(msgspec.Struct, frozen=True, kw_only=True):
     """What a publisher gave: the description, and the identity that stood in it ("" if not given)."""
 
     detail: cwai.Detail
