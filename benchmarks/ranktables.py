@@ -16,6 +16,7 @@ from zoneinfo import ZoneInfo
 import channels
 import harness
 
+from jobledger import heap
 from jobledger.ledger import admission, appender, batch
 from jobledger.model import event
 from jobledger.model.principal import Principal
@@ -68,6 +69,7 @@ def submissions(tables: list[str], count: int) -> list[event.Submission]:
 
 async def at_the_appender(dsn: str, given: list[event.Submission]) -> float:
     """Events a second of this process's own appender, without gRPC and without readers."""
+    heap.keep()  # as the service does
     appending = appender.Appender(
         dsn=dsn,
         admission=admission.Admission(zone=ZoneInfo("UTC"), detail_limit_bytes=4 << 20),
