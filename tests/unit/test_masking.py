@@ -151,6 +151,20 @@ def test_text_that_is_nearly_json_is_hidden_as_a_whole(text: str) -> None:
     assert masked({"envs": [{"name": "a", "value": text}]}) == {"envs": [{"name": "a", "value": "******"}]}
 
 
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        (r'{"\u0074oken":"abc"}', '{"token":"******"}'),
+        (r'{"a":["--pass\u0077ord","abc"]}', '{"a":["--password","******"]}'),
+        (r'{"a":"http:\/\/u:p@h"}', '{"a":"http://******@h"}'),
+        (r'{"a":"http:/\/u:p@h"}', '{"a":"http://******@h"}'),
+        (r'{"a":"\u003cb\u003e \/"}', r'{"a":"\u003cb\u003e \/"}'),
+    ],
+)
+def test_json_within_text_is_masked_by_what_it_says_not_by_how_it_is_escaped(text: str, shown: str) -> None:
+    assert masked({"envs": [{"name": "a", "value": text}]}) == {"envs": [{"name": "a", "value": shown}]}
+
+
 def test_urls_are_cleaned_in_every_other_text() -> None:
     given = {
         "comment": "see http://u:p@h",

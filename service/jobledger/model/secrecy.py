@@ -60,7 +60,7 @@ _IMAGE_CREDENTIALS = re.compile(r"[^\s/@:]+:[^\s@]*@(?![a-z0-9+._-]+:[0-9a-fA-F]
 
 def may_hold_secret(text: str) -> bool:
     """Whether a closer look at a text is worth it."""
-    return "://" in text or _hinted(text)
+    return "://" in text or _hinted(text) or _may_be_escaped(text)
 
 
 def names_secret(name: str) -> bool:
@@ -125,6 +125,11 @@ def in_image(text: str) -> str:
 def _hinted(text: str) -> bool:
     lowered = text.lower()
     return any(hint in lowered for hint in _HINTS)
+
+
+def _may_be_escaped(text: str) -> bool:
+    """Whether JSON within the text may write the letters of a name or the slashes of a URL otherwise."""
+    return "\\u00" in text or ("\\/" in text and "@" in text)
 
 
 def _settled(text: str, *, argument: bool) -> str:
