@@ -18,12 +18,17 @@ MAPPED_BYTES: Final = 32 * 1024 * 1024
 
 _TRIM_THRESHOLD: Final = -1
 _MMAP_THRESHOLD: Final = -3
+_ARENA_MAX: Final = -8
 """As in glibc's malloc.h."""
 
 
 def keep() -> bool:
-    """Keep it from now on, for the whole process; False where the C library is another than glibc."""
+    """Keep it from now on, for the whole process; False where the C library is another than glibc.
+
+    Call it before there are threads: else each has a heap of its own, and keeps as much.
+    """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:
         return False
-    return bool(mallopt(_MMAP_THRESHOLD, MAPPED_BYTES) and mallopt(_TRIM_THRESHOLD, KEPT_BYTES))
+    wanted = ((_ARENA_MAX, 1), (_MMAP_THRESHOLD, MAPPED_BYTES), (_TRIM_THRESHOLD, KEPT_BYTES))
+    return all(mallopt(*each) for each in wanted)
