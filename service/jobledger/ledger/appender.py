@@ -38,6 +38,9 @@ BATCH_BYTES: Final = 8 * 1024 * 1024
 ANSWER_SECONDS: Final = 0.01
 """The longest that callers wait for their answer after the commit, while the next batch is worked out."""
 
+FEW_ANSWERS: Final = 8
+"""So few callers are told at once: that keeps no batch waiting."""
+
 RESOLVE_SECONDS: Final = 20.0
 """How long to find out what became of a COMMIT whose answer was lost."""
 
@@ -181,7 +184,7 @@ class Appender:
             raise
         else:
             self._answers += ((waiting, [next(outcomes) for _ in waiting.drafts]) for waiting in taken)
-            if not self._queue.events:
+            if not self._queue.events or len(self._answers) <= FEW_ANSWERS:
                 self._answer()
             elif self._answering is None:
                 self._answering = asyncio.get_running_loop().call_later(ANSWER_SECONDS, self._answer)
