@@ -131,6 +131,27 @@ async def test_new_connections_wait_for_calls_and_not_for_streams(monkeypatch: p
     assert waited
 
 
+async def test_new_connection_waits_without_keeping_the_loop_busy_and_comes_while_calls_go_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(turns, "ARRIVAL_SECONDS", 0.1)
+    taking = turns.Turns()
+    passed = 0
+    count = taking._next_pass
+
+    def counted() -> None:
+        nonlocal passed
+        passed += 1
+        count()
+
+    monkeypatch.setattr(taking, "_next_pass", counted)
+    with taking.calling():
+        for _ in range(3):
+            await taking.arrive()
+
+    assert passed < PASSES
+
+
 async def test_new_connection_is_before_all_streams_that_wait() -> None:
     taking = turns.Turns()
     streams = [asyncio.create_task(taking.take()) for _ in range(STREAMS)]

@@ -28,8 +28,9 @@ PIECE_BYTES: Final = 64 * 1024
 PATIENCE_SECONDS: Final = 0.001
 """Processor time for which chunks give way to others who always have something to do."""
 
-ARRIVAL_SECONDS: Final = 0.02
-"""How long a new connection gives way to calls: to open a stream takes 2 ms."""
+ARRIVAL_SECONDS: Final = 0.008
+"""How long a new connection gives way to calls: to open a stream takes 2 ms. So all that the kernel keeps
+waiting are taken within eight seconds, before their clients give up."""
 
 
 class Turns:
@@ -42,7 +43,7 @@ class Turns:
         self._most = self._left = CHUNKS_A_PASS
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._arriving: deque[asyncio.Future[None]] = deque()
-        self._arrival_due = 0.0
+        self._arrivals_pause = False
         self._gave_way_at = 0.0
         self._counting = False
         self._calls = 0
@@ -54,12 +55,12 @@ class Turns:
         try:
             yield
         finally:
-            self._calls -= 1
+            self._answered()
 
     @contextlib.contextmanager
     def following(self) -> Generator[None]:
         """While what was taken for a call is a stream."""
-        self._calls -= 1
+        self._answered()
         try:
             yield
         finally:
@@ -82,6 +83,11 @@ class Turns:
         line.append(turn)
         await turn
 
+    def _answered(self) -> None:
+        self._calls -= 1
+        if not self._calls and self._arriving:
+            self._count()
+
     def _count(self) -> None:
         if not self._counting:
             self._counting = True
@@ -92,7 +98,7 @@ class Turns:
         if not self._writing:
             if not _others_are_ready() or time.thread_time() - self._gave_way_at >= PATIENCE_SECONDS:
                 self._hand_out()
-        elif self._left < self._most or self._arriving:
+        elif self._left < self._most or self._may_arrive():
             self._writing, self._left = False, 0
             self._gave_way_at = time.thread_time()
         else:
@@ -102,11 +108,18 @@ class Turns:
     def _hand_out(self) -> None:
         self._writing = True
         self._most = self._left = CHUNKS_BESIDE_CALLS if self._calls else CHUNKS_A_PASS
-        now = asyncio.get_running_loop().time()
-        if (not self._calls or now >= self._arrival_due) and self._give(self._arriving):
-            self._arrival_due = now + ARRIVAL_SECONDS
+        if self._may_arrive() and self._give(self._arriving) and self._calls:
+            self._arrivals_pause = True
+            asyncio.get_running_loop().call_later(ARRIVAL_SECONDS, self._resume_arrivals)
         while self._left and self._give(self._waiting):
             pass
+
+    def _may_arrive(self) -> bool:
+        return bool(self._arriving) and (not self._calls or not self._arrivals_pause)
+
+    def _resume_arrivals(self) -> None:
+        self._arrivals_pause = False
+        self._count()
 
     def _give(self, line: deque[asyncio.Future[None]]) -> bool:
         """Give a turn to the first in a line; whether there was anybody."""
