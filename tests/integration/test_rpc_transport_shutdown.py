@@ -185,15 +185,18 @@ async def test_stalled_reader_does_not_hold_up_the_shutdown_and_finds_its_status
         call = channel.unary_stream("/test.Test/Call")(b"")
         await asyncio.sleep(0.2)  # until the window is shut
         started = time.monotonic()
-        stopping = asyncio.create_task(running.shutdown(grace_seconds=5))
+        stopping = asyncio.create_task(running.shutdown(grace_seconds=60))
         await transport.becomes_true(lambda: running.open_calls == 0, within_seconds=30)
         code, details, _ = await status_of(call)
         await stopping
         assert (code, details) == (grpc.StatusCode.UNAVAILABLE, "shutting down")
-        assert time.monotonic() - started < 2.5
+        assert time.monotonic() - started < 30
 
 
-async def test_chunk_being_written_is_finished_before_its_stream_is_ended() -> None:
+async def test_chunk_being_written_is_finished_before_its_stream_is_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(streaming, "PATIENCE_SECONDS", 60.0)
     chunk = streaming.frame(bytes(100_000)) * 4
 
     async def subscribe(call: streaming.Call, _request: bytes) -> None:
@@ -207,7 +210,7 @@ async def test_chunk_being_written_is_finished_before_its_stream_is_ended() -> N
         stream_id = client.call("/test.Test/Call")
         await client.flush()
         await client.until(lambda: len(client.data.get(stream_id, b"")) >= 50_000, ack=False)
-        stopping = asyncio.create_task(running.shutdown(grace_seconds=5))
+        stopping = asyncio.create_task(running.shutdown(grace_seconds=90))
         await asyncio.sleep(0.05)
         started = time.monotonic()
         client.h2.increment_flow_control_window(1 << 20)
