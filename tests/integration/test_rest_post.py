@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
+import weakref
 from typing import Any, TypeAlias
 from uuid import UUID, uuid4
 
 import asyncpg
+import msgspec
 import pytest
 
+from jobledger.model import jsontext
 from jobledger.model.signal import INITIALIZING
-from tests.support import events, ledgers, rest
+from jobledger.store import eventlog
+from jobledger.web import submissions
+from tests.support import events, ledgers, polling, rest
 
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 RANK_TABLE = events.rank_table("10.0.0.1", "10.0.0.2")
+
+
+class Described(dict[str, jsontext.Tree]):
+    """A description that can be followed: a plain dict cannot."""
 
 
 async def recorded(connection: Connection, position: int = 1) -> asyncpg.Record:
@@ -41,6 +51,33 @@ async def test_write_answers_where_its_event_is(api: rest.Rest) -> None:
         (2, False),
     ]
     assert [each.headers["X-Ledger-Position"] for each in (posted, deleted)] == ["1", "2"]
+
+
+async def test_write_that_waits_keeps_nothing_of_what_its_body_was_read_into(
+    api: rest.Rest, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept: list[weakref.ref[Described]] = []
+    read = submissions.read
+
+    def followed(text: str) -> submissions.Posted:
+        posted = read(text)
+        assert isinstance(posted.tree, dict)
+        tree = Described(posted.tree)
+        kept.append(weakref.ref(tree))
+        return msgspec.structs.replace(posted, tree=tree)
+
+    def is_forgotten() -> None:
+        assert [each() for each in kept] == [None]
+
+    monkeypatch.setattr(submissions, "read", followed)
+    monkeypatch.setattr(eventlog, "_BEGIN", eventlog._BEGIN.replace("'5s'", "'5min'"))
+    async with connection.transaction():
+        await connection.execute("select pg_advisory_xact_lock(19020, 1)")
+        posting = asyncio.create_task(api.post({"name": "n"}))
+        await polling.eventually(is_forgotten)
+        assert not posting.done()
+
+    assert (await posting).object["position"] == 1
 
 
 async def test_answered_write_is_readable_at_once(api: rest.Rest) -> None:

@@ -114,6 +114,7 @@ class Appender:
             errors.ShuttingDown: This process goes away; nothing was recorded.
         """
         admitted = await self._admitted(submissions, principal)
+        del submissions  # the queue counts what drafts take, and nothing else
         drafts = [draft for draft in admitted if isinstance(draft, completion.Draft)]
         outcomes = iter(await self._enqueue(drafts, principal.publisher) if drafts else [])
         return [next(outcomes) if isinstance(each, completion.Draft) else each for each in admitted]

@@ -50,6 +50,9 @@ class Jobs:
         """POST: record an add; the body is the job."""
         principal = self._identify(request)
         principal.require(Scope.PUBLISH)
+        return await self._append(await self._posted(request, path_id), principal)
+
+    async def _posted(self, request: web.BaseRequest, path_id: str) -> event.Submission:
         given = parameters.Parameters(request, path_id)
         user_id, account_id = given.header("userID"), given.header("accountID")
         text = await body.read(request, limit_bytes=self._request_limit_bytes)
@@ -58,7 +61,7 @@ class Jobs:
         identity.same_owner("accountID", account_id, posted.account_id)
         job_id, region = given.job_id(in_body=posted.job_id), given.region(in_body=posted.region)
         await self._narrow_live(job_id, user_id=user_id, account_id=account_id)
-        submission = event.Submission(
+        return event.Submission(
             signal=msgspec.structs.replace(
                 posted.signal, job_id=job_id, uuid=given.uuid(in_body=posted.signal.uuid)
             ),
@@ -69,7 +72,6 @@ class Jobs:
             account_id=posted.account_id or account_id,
             completes_all=True,
         )
-        return await self._append(submission, principal)
 
     async def delete(self, request: web.BaseRequest, path_id: str) -> web.Response:
         """DELETE: record a delete, also of a job that nobody knows."""
@@ -90,11 +92,15 @@ class Jobs:
             raise identity.no_job(job_id, region) from error
 
     async def _append(self, submission: event.Submission, principal: Principal) -> web.Response:
-        [outcome] = await self._appender.append([submission], principal)
+        job_id = submission.signal.job_id
+        appending = self._appender.append([submission], principal)
+        # What a body was read into is ten times its size, and the appender alone needs it, for a moment.
+        del submission
+        [outcome] = await appending
         if isinstance(outcome, errors.EventError):
             raise outcome
         recorded = Recorded(
-            job_id=submission.signal.job_id,
+            job_id=job_id,
             uuid=str(outcome.uuid),
             position=outcome.position,
             duplicate=outcome.duplicate,
