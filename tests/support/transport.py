@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from typing import Any
 
 import grpc.aio
@@ -17,7 +17,7 @@ from h2.connection import H2Connection
 from h2.settings import SettingCodes
 
 from jobledger import errors
-from jobledger.rpc import connection, methods, server, streaming
+from jobledger.rpc import connection, methods, server, streaming, wholecalls
 from tests.support import polling
 
 LARGEST_WINDOW = 2**31 - 1
@@ -104,6 +104,26 @@ def request_headers(path: str, *more: tuple[str, str]) -> list[tuple[str, str]]:
         ("content-type", "application/grpc"),
         *more,
     ]
+
+
+def flattened(found: Events) -> Iterator[object]:
+    """What comes to a server, whether its connection says it of each frame or of a whole call."""
+    for each in found:
+        match each:
+            case wholecalls.WholeCall():
+                yield each.stream_id, [*each.headers]
+                yield each.stream_id, each.body
+                yield each.stream_id, "ended"
+            case h2.events.RequestReceived():
+                yield each.stream_id, each.headers
+            case h2.events.DataReceived():
+                yield each.stream_id, each.data
+            case h2.events.StreamEnded():
+                yield each.stream_id, "ended"
+            case h2.events.UnknownFrameReceived():
+                yield type(each)
+            case _:
+                yield repr(each)
 
 
 class RawClient:

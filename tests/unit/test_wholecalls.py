@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import h2.exceptions
 import pytest
-from h2 import connection, events
+from h2 import connection
 from h2.config import H2Configuration
 from h2.settings import SettingCodes, Settings
 from hypothesis import given, settings
@@ -41,7 +40,7 @@ class Pair:
         data = self.client.data_to_send()
         for part in (data[:cut], data[cut:]):
             if part:
-                self.came += flattened(self.server.receive_data(part))
+                self.came += transport.flattened(self.server.receive_data(part))
 
     def answer(self) -> None:
         """Let the client read what the server has to say."""
@@ -70,23 +69,6 @@ class Pair:
             self.client.open_outbound_streams,
             list(self.server.decoder.header_table.dynamic_entries),
         )
-
-
-def flattened(found: list[events.Event]) -> Iterator[object]:
-    for each in found:
-        match each:
-            case wholecalls.WholeCall():
-                yield each.stream_id, [*each.headers]
-                yield each.stream_id, each.body
-                yield each.stream_id, "ended"
-            case events.RequestReceived():
-                yield each.stream_id, each.headers
-            case events.DataReceived():
-                yield each.stream_id, each.data
-            case events.StreamEnded():
-                yield each.stream_id, "ended"
-            case _:
-                yield repr(each)
 
 
 @dataclass(frozen=True)

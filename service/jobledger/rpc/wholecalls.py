@@ -202,9 +202,9 @@ class H2Connection(connection.H2Connection):
         body = data[at : at + length]
         raw = connection._decode_headers(self.decoder, block)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
         opened = self._begin_new_stream(number, connection.AllowedStreamIDs.ODD)
-        self._inbound_flow_control_window_manager.window_consumed(length)
         taken, headers = self._taken
         if raw is taken:
+            self._inbound_flow_control_window_manager.window_consumed(length)
             opened.state_machine.client = False
             opened.state_machine.headers_received = True
             opened.state_machine.state = stream.StreamState.HALF_CLOSED_REMOTE
@@ -215,6 +215,7 @@ class H2Connection(connection.H2Connection):
     def _taken_by_h2(self, opened: stream.H2Stream, raw: Any, body: bytes) -> Headers:
         encoding = self.config.header_encoding
         _, came = opened.receive_headers(raw, end_stream=False, header_encoding=encoding)
+        self._inbound_flow_control_window_manager.window_consumed(len(body))
         opened.receive_data(body, end_stream=True, flow_control_len=len(body))
         headers = Headers(cast("list[tuple[str, str]]", cast("events.RequestReceived", came[0]).headers))
         if raw is self._decoder.kept and not any(name == "content-length" for name, _ in headers):
