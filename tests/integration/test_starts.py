@@ -10,7 +10,7 @@ import pytest
 from jobledger import errors
 from jobledger.ledger import start, subscription
 from jobledger.model import event, selection
-from jobledger.store import engine, eventlog
+from jobledger.store import engine, eventlog, ledgerinfo
 from tests.support import events, ledgers
 
 MANY = 200
@@ -59,13 +59,13 @@ async def test_those_who_start_at_an_end_of_the_log_at_once_cost_one_look(
 ) -> None:
     await ledger.receipts(events.submission())
     looks: list[object] = []
-    last = eventlog.last
+    read = ledgerinfo.read
 
-    async def counted(connection: engine.Connection) -> event.Position:
+    async def counted(connection: engine.Connection) -> ledgerinfo.LedgerInfo:
         looks.append(connection)
-        return await last(connection)
+        return await read(connection)
 
-    monkeypatch.setattr(eventlog, "last", counted)
+    monkeypatch.setattr(ledgerinfo, "read", counted)
     request = selection.StreamRequest(start_from=start_from)
     found = await asyncio.gather(*(ledger.starts.find(request) for _ in range(MANY)))
 
