@@ -72,6 +72,9 @@ async def _accept(
         except OSError as error:
             accepted.close()
             _log.debug("a new connection was lost: %s", error)
+        except Exception:  # noqa: BLE001 - a bug, for which it must not be the last connection
+            accepted.close()
+            _log.exception("a new connection could not be served")
         except asyncio.CancelledError:
             accepted.close()
             raise

@@ -103,3 +103,21 @@ async def test_connections_are_accepted_again_after_descriptors_ran_out(
         await client.made_are(1)
 
     assert failed
+
+
+async def test_connection_that_cannot_be_served_is_not_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with clients() as client:
+        with monkeypatch.context() as patch:
+            loop, failed = asyncio.get_running_loop(), asyncio.Event()
+
+            async def failing(*_: object) -> None:
+                failed.set()
+                raise RuntimeError
+
+            patch.setattr(loop, "connect_accepted_socket", failing)
+            client.turns.release()
+            client.connect(1)
+            await failed.wait()
+        client.turns.release()
+        client.connect(1)
+        await client.made_are(1)
