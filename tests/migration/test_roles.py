@@ -13,6 +13,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import create_async_engine
 
+from jobledger import errors
 from jobledger.store import grants, roles, schema
 from tests.support import events, ledgers
 
@@ -94,6 +95,15 @@ async def test_an_auditor_cannot(recorded: str, statement: str) -> None:
         await connection.execute(statement)
 
     await connection.close()
+
+
+async def test_an_auditor_who_runs_the_command_is_told_what_to_run(recorded: str) -> None:
+    auditor = await in_role(recorded, roles.AUDITOR)
+
+    with pytest.raises(errors.DatabaseUnsuitable, match=r"role jobledger_auditor .* audit\.verify\(\)"):
+        await schema.check(auditor)
+
+    await auditor.close()
 
 
 @pytest.mark.parametrize(

@@ -73,7 +73,7 @@ async def check(connection: asyncpg.Connection[asyncpg.Record]) -> None:
     """See that the database is fit and its schema is exactly this release's; changes nothing.
 
     Raises:
-        errors.DatabaseUnsuitable: the server is too old, or the database is not UTF-8.
+        errors.DatabaseUnsuitable: the server is too old, the database is not UTF-8, or the role may not look.
         errors.SchemaError: the schema is missing, older, newer or unknown.
     """
     await require_suitable(connection)
@@ -143,7 +143,14 @@ def revisions() -> Sequence[str]:
 async def _found(connection: asyncpg.Connection[asyncpg.Record]) -> tuple[str, ...]:
     if not await connection.fetchval("SELECT to_regclass('public.alembic_version') IS NOT NULL"):
         return ()
-    rows = await connection.fetch("SELECT version_num FROM public.alembic_version ORDER BY 1")
+    try:
+        rows = await connection.fetch("SELECT version_num FROM public.alembic_version ORDER BY 1")
+    except asyncpg.InsufficientPrivilegeError as error:
+        role: str = await connection.fetchval("SELECT current_user")
+        raise errors.DatabaseUnsuitable(
+            f"the role {role} may not do this ({error}); name the service's or the owner's in "
+            "JOBLEDGER_DATABASE_URL. An auditor proves the log in psql, with audit.verify()"
+        ) from error
     return tuple(row["version_num"] for row in rows)
 
 
