@@ -60,38 +60,36 @@ async def test_those_who_left_take_no_turn_from_others() -> None:
     assert sum(each.cancelled() for each in waiting) > STREAMS - 3 * turns.CHUNKS_A_PASS
 
 
-async def _work(passes: list[int]) -> None:
-    for _ in range(PASSES):
-        await asyncio.sleep(0)
-        passes.append(1)
+async def _passes_before_a_turn() -> int:
+    """Of others who have something to do, which a stream waits for that had its share."""
+    taking = turns.Turns()
+    for _ in range(turns.CHUNKS_A_PASS):
+        await taking.take()
+    passes = 0
+
+    async def work() -> None:
+        nonlocal passes
+        for _ in range(PASSES):
+            await asyncio.sleep(0)
+            passes += 1
+
+    working = asyncio.create_task(work())
+    await taking.take()
+    waited = passes
+    await working
+    return waited
 
 
 async def test_streams_give_way_to_whoever_has_something_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turns, "PATIENCE_SECONDS", 3600.0)
-    taking = turns.Turns()
-    for _ in range(turns.CHUNKS_A_PASS):
-        await taking.take()
-    passes: list[int] = []
-    working = asyncio.create_task(_work(passes))
 
-    await taking.take()
-
-    assert len(passes) == PASSES
-    await working
+    assert await _passes_before_a_turn() == PASSES
 
 
 async def test_streams_give_way_no_longer_than_they_are_patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turns, "PATIENCE_SECONDS", 0.0)
-    taking = turns.Turns()
-    for _ in range(turns.CHUNKS_A_PASS):
-        await taking.take()
-    passes: list[int] = []
-    working = asyncio.create_task(_work(passes))
 
-    await taking.take()
-
-    assert len(passes) < PASSES
-    await working
+    assert await _passes_before_a_turn() < PASSES
 
 
 async def test_while_somebody_calls_chunks_are_written_one_by_one() -> None:

@@ -6,7 +6,7 @@ the three of its answer. Nearly all unary calls look alike, so what h2 keeps of 
     HEADERS (END_HEADERS) · DATA (END_STREAM)   ──▶  WholeCall
     HEADERS · DATA · HEADERS (END_STREAM)       ◀──  answer
 
-Everything else is h2's, before, between and after. What is set is private to h2 and hpack: :func:`verify`
+Everything else is h2's, before, between and after. What is set is private to h2 and hpack: :func:`difference`
 compares with what h2 does by itself, at every start.
 """
 
@@ -21,7 +21,7 @@ import hpack
 from h2 import connection, events, exceptions, stream
 from h2.config import H2Configuration
 
-from jobledger.rpc.opening import Headers
+from jobledger.rpc.opening import CONTENT_TYPE, Headers
 
 _FRAME: Final = struct.Struct(">BHBBI")
 """A frame's head: its length as one byte and two, its type, its flags, its stream (RFC 9113, 4.1)."""
@@ -234,7 +234,7 @@ def difference() -> str | None:
 
 
 def _seen_of(kind: type[connection.H2Connection]) -> dict[str, object]:
-    """What a connection and its client know of three calls, the last of which is still open."""
+    """What a connection and its client know of five calls, the first of which is still open."""
     served = kind(H2Configuration(client_side=False, header_encoding="latin-1"))
     client = connection.H2Connection(H2Configuration(client_side=True))
     headers = [
@@ -289,6 +289,6 @@ def _answer(served: connection.H2Connection, number: int, message: bytes) -> Non
         if not served.answer(number, message):
             raise RuntimeError
         return
-    served.send_headers(number, [(":status", "200"), ("content-type", "application/grpc+proto")])
+    served.send_headers(number, [(":status", "200"), CONTENT_TYPE])
     served.send_data(number, message)
     served.send_headers(number, [("grpc-status", "0")], end_stream=True)

@@ -147,8 +147,9 @@ async def write(
 async def _write_one(
     connection: engine.Connection, row: eventlog.Row, changed: Iterable[job.Job], before: Container[str]
 ) -> None:
-    for each in changed:
-        how = _CHANGE_ONE if each.job_id in before else _ADD_ONE
-        await connection.execute(how, *row, *jobs.values(each))
-        return
-    await connection.execute(_LOG_ONE, *row)
+    current = next(iter(changed), None)
+    if current is None:
+        await connection.execute(_LOG_ONE, *row)
+    else:
+        how = _CHANGE_ONE if current.job_id in before else _ADD_ONE
+        await connection.execute(how, *row, *jobs.values(current))

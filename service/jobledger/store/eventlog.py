@@ -128,7 +128,8 @@ _AT = f"""
 # $1 from, $2 up to
 _SIZE = "select coalesce(sum(size), 0)::bigint from job_events where position between $1 and $2"
 
-_LAST = "select coalesce(max(position), 0) from job_events"
+LAST = "select coalesce(max(position), 0) from job_events"
+"""SQL for the last committed position; 0 in an empty log."""
 
 # $1 uuid
 _POSITION = "select position from job_events where uuid = $1"
@@ -188,7 +189,7 @@ def stored(row: Row) -> Stored:
 
 async def last(connection: engine.Connection) -> event.Position:
     """The last committed position; 0 in an empty log."""
-    return event.Position(await connection.fetchval(_LAST))
+    return event.Position(await connection.fetchval(LAST))
 
 
 async def between(connection: engine.Connection, after: int, up_to: int) -> list[Stored]:

@@ -123,7 +123,7 @@ _UPSERT_REBUILT = upsert_statement("rebuilt", rows("$1"))
 
 # $1 namespaces, $2 job ids, $3 frameworks: null lets all through. One row, one snapshot of the database.
 # int8send: eight bytes a position instead of an object each.
-_SNAPSHOT = """
+_SNAPSHOT = f"""
     with live as materialized (
         select signal_positions from jobs
         where deleted_at is null
@@ -131,11 +131,11 @@ _SNAPSHOT = """
           and ($2::text[] is null or job_id = any ($2))
           and ($3::text[] is null or framework = any ($3))
     )
-    select (select coalesce(max(position), 0) from job_events) as head,
+    select ({eventlog.LAST}) as head,
            (select count(*) from live) as jobs,
            (select coalesce(string_agg(int8send(place), ''::bytea order by place), ''::bytea)
             from live, unnest(signal_positions) as place) as positions
-"""
+"""  # noqa: S608 - our own names
 
 
 class Head(NamedTuple):

@@ -8,15 +8,15 @@ from uuid import UUID
 import msgspec
 
 from jobledger.model import event
-from jobledger.store import engine
+from jobledger.store import engine, eventlog
 
-_INFO = """
+_INFO = f"""
     select default_region, floor,
            (select epoch from ledger_epochs order by number desc limit 1) as epoch,
            (select uuid from job_events where position > floor order by position limit 1) as first_uuid,
-           (select coalesce(max(position), 0) from job_events) as head
+           ({eventlog.LAST}) as head
     from ledger_info
-"""
+"""  # noqa: S608 - our own names
 
 
 class LedgerInfo(msgspec.Struct, frozen=True, kw_only=True):
