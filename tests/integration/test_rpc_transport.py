@@ -10,7 +10,7 @@ import pytest
 from grpclib import protocol
 from grpclib.const import Status
 
-from jobledger.rpc import internals, methods, streaming, wholecalls
+from jobledger.rpc import frames, internals, methods, streaming
 from tests.support import transport
 
 
@@ -249,7 +249,7 @@ async def test_calls_get_the_same_answers_where_h2_must_be_left_to_itself(
 
     expected = await answers()
     assert {status for status, _ in expected} == {"0", "12", "13"}
-    monkeypatch.setattr(wholecalls, "_TRAILERS", b"another h2")
+    monkeypatch.setattr(frames, "_TRAILERS", b"another h2")
     assert await answers() == expected
     assert "calls work, but slower" in caplog.text
 

@@ -15,9 +15,10 @@ from grpclib.const import Status
 from h2.config import H2Configuration
 from h2.connection import H2Connection
 from h2.settings import SettingCodes
+from h2.stream import StreamState
 
 from jobledger import errors
-from jobledger.rpc import connection, methods, server, streaming, wholecalls
+from jobledger.rpc import connection, frames, methods, server, streaming
 from tests.support import polling
 
 LARGEST_WINDOW = 2**31 - 1
@@ -110,13 +111,13 @@ def flattened(found: Events) -> Iterator[object]:
     """What comes to a server, whether its connection says it of each frame or of a whole call."""
     for each in found:
         match each:
-            case wholecalls.WholeCall():
+            case frames.WholeCall():
                 yield each.stream_id, [*each.headers]
                 yield each.stream_id, each.body
                 yield each.stream_id, "ended"
             case h2.events.RequestReceived():
                 yield each.stream_id, each.headers
-            case h2.events.DataReceived():
+            case frames.Piece() | h2.events.DataReceived():
                 yield each.stream_id, each.data
             case h2.events.StreamEnded():
                 yield each.stream_id, "ended"
@@ -124,6 +125,12 @@ def flattened(found: Events) -> Iterator[object]:
                 yield type(each)
             case _:
                 yield repr(each)
+
+
+def inbound_window(server: H2Connection, stream_id: int) -> int | None:
+    """Bytes that may still come of a stream; None if its client has sent its last."""
+    is_open = server.streams[stream_id].state_machine.state is StreamState.OPEN
+    return server.remote_flow_control_window(stream_id) if is_open else None
 
 
 class RawClient:

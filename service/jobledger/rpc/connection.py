@@ -29,7 +29,7 @@ from h2.connection import H2Connection
 from h2.errors import ErrorCodes
 from h2.settings import SettingCodes, Settings
 
-from jobledger.rpc import http2, internals, wholecalls
+from jobledger.rpc import frames, http2, internals
 
 hyperframe.frame.Frame.__repr__ = object.__repr__
 
@@ -116,26 +116,39 @@ class _Events(protocol.EventsProcessor):
         # grpclib raises on what it does not know, which asyncio takes for the end of the connection.
         if isinstance(event, h2.events.UnknownFrameReceived | h2.events.AlternativeServiceAvailable):
             return
-        if isinstance(event, wholecalls.WholeCall):
-            assert isinstance(self.connection, http2.Connection)  # noqa: S101 - it is made below
-            stream = self.connection.whole_stream(event.stream_id, event.body)
-            self.handler.accept(stream, event.headers, self.register(stream))
-            return
-        super().process(event)
+        match event:
+            case frames.Piece():
+                self._take_piece(event)
+            case frames.WholeCall():
+                self._take_call(event)
+            case _:
+                super().process(event)
 
     def process_data_received(self, event: h2.events.DataReceived) -> None:
         if event.flow_controlled_length:
             super().process_data_received(event)
+
+    def _take_piece(self, piece: frames.Piece) -> None:
+        stream = self.streams.get(piece.stream_id)
+        if stream is None:
+            self.connection.ack(piece.stream_id, len(piece.data))
+        else:
+            stream.buffer.add(piece.data, len(piece.data))
+
+    def _take_call(self, call: frames.WholeCall) -> None:
+        assert isinstance(self.connection, http2.Connection)  # noqa: S101 - it is made below
+        stream = self.connection.whole_stream(call.stream_id, call.body)
+        self.handler.accept(stream, call.headers, self.register(stream))
 
 
 class Connection(protocol.H2Protocol):
     """A client's connection, from accept to loss. ``closed`` is done when it is gone."""
 
     def __init__(
-        self, *, serve: Serve, options: Options, opened: Callable[[Connection], None], whole_calls: bool
+        self, *, serve: Serve, options: Options, opened: Callable[[Connection], None], by_hand: bool
     ) -> None:
         self._options = options
-        self._h2_connection = wholecalls.H2Connection if whole_calls else H2Connection
+        self._h2_connection = frames.H2Connection if by_hand else H2Connection
         self._opened = opened
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         grpclib_config = internals.configuration(

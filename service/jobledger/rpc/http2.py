@@ -10,13 +10,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ipaddress
-from functools import cached_property
+from collections import deque
+from collections.abc import Callable
+from functools import cached_property, partial
 from typing import Any, Final
 
 from grpclib import config, protocol
 from h2.connection import H2Connection
 
-from jobledger.rpc import wholecalls
+from jobledger.rpc import frames
 
 
 class Gate:
@@ -62,50 +64,82 @@ NOBODY_WAITS: Any = Gate()
 """For what only a client's stream is told: the answer's headers and trailers."""
 
 
-def _nothing() -> protocol.Buffer:
-    spent = protocol.Buffer(lambda _size: None)
+class Request:
+    """What came of a request, as grpclib's ``Buffer``, whose queue costs more than to read it.
+
+    Its bytes count against the client's window until somebody wants them.
+    """
+
+    __slots__ = ("_acknowledge", "_ended", "_held", "_more", "_pulled", "_unread")
+
+    def __init__(self, acknowledge: Callable[[int], None]) -> None:
+        self._acknowledge = acknowledge
+        self._unread: deque[tuple[bytes, int]] = deque()
+        """Pieces, and as how many bytes each counts."""
+
+        self._pulled: list[bytes] = []
+        """Pieces that count no more."""
+
+        self._held = 0
+        """Their bytes."""
+
+        self._ended = False
+        self._more = Gate()
+
+    def add(self, data: bytes, size: int) -> None:
+        """Take what came, and counts as so many bytes."""
+        self._unread.append((data, size))
+        self._more.set()
+
+    def eof(self) -> None:
+        """The client has sent its last."""
+        self._ended = True
+        self._more.set()
+
+    async def read(self, size: int) -> bytes:
+        """The next bytes, b"" at the end; an AssertionError if there are fewer."""
+        while self._held < size:
+            if self._unread:
+                self._pull()
+            elif self._ended:
+                break
+            else:
+                self._more.clear()
+                await self._more.wait()
+        data = b"".join(self._pulled)
+        if data and len(data) < size:
+            raise AssertionError
+        self._pulled = [data[size:]]
+        self._held = max(len(data) - size, 0)
+        return data[:size]
+
+    def all_at_once(self) -> bytes | None:
+        """All of the request if it came in one piece, of which nothing was read; None if not."""
+        if self._ended and len(self._unread) == 1 and not self._held:
+            return self._unread[0][0]
+        return None
+
+    def unacked_size(self) -> int:
+        """Bytes of the client's window that it is owed, for the one who asks to give back."""
+        owed = sum(size for _, size in self._unread)
+        self._unread.clear()
+        return owed
+
+    def _pull(self) -> None:
+        data, size = self._unread.popleft()
+        self._pulled.append(data)
+        self._held += len(data)
+        self._acknowledge(size)
+
+
+def _nothing() -> Request:
+    spent = Request(lambda _size: None)
     spent.eof()
     return spent
 
 
 NOTHING: Final = _nothing()
 """A request of which all was read."""
-
-
-class Whole:
-    """A request that came whole, as grpclib's ``Buffer``, whose two queues cost more than to read it."""
-
-    __slots__ = ("_at", "_data", "_h2", "_owed")
-
-    def __init__(self, data: bytes, h2: wholecalls.H2Connection) -> None:
-        self._data = data
-        self._at = 0
-        self._owed = len(data)
-        self._h2 = h2
-
-    async def read(self, size: int) -> bytes:
-        """The next bytes, b"" at the end; an AssertionError if there are fewer."""
-        return self.take(size)
-
-    def take(self, size: int) -> bytes:
-        """As :meth:`read`: there is nothing to wait for."""
-        if self._owed:
-            # Said with what is written next, the answer at the latest: half the window is left until then.
-            self._h2.give_back(self.unacked_size())
-        piece = self._data[self._at : self._at + size]
-        if piece and len(piece) < size:
-            raise AssertionError
-        self._at += size
-        return piece
-
-    def unread(self) -> bytes:
-        """What is left; it stays there."""
-        return self._data[self._at :]
-
-    def unacked_size(self) -> int:
-        """Bytes of the client's window that it is owed, for the one who asks to give back."""
-        owed, self._owed = self._owed, 0
-        return owed
 
 
 class Connection(protocol.Connection):
@@ -136,16 +170,21 @@ class Connection(protocol.Connection):
         """A call's stream, as its first frame comes."""
         del wrapper
         assert stream_id is not None  # noqa: S101 - only a client makes streams without
-        stream = Stream(self, self.h2, self.transport, stream_id)
-        stream.init_stream(stream_id, self)
-        return stream
+        return Stream(self, self.h2, self.transport, stream_id)
 
     def whole_stream(self, stream_id: int, body: bytes) -> Stream:
         """A call's stream, of which all has come."""
-        assert isinstance(self.h2, wholecalls.H2Connection)  # noqa: S101 - no other takes calls whole
-        stream = Stream(self, self.h2, self.transport, stream_id)
-        stream.came_whole(Whole(body, self.h2))
+        stream = self.create_stream(stream_id=stream_id)
+        stream.buffer.add(body, len(body))
+        stream.__ended__()
         return stream
+
+    def ack(self, stream_id: int, size: int) -> None:
+        """Let the client send so much more."""
+        if not isinstance(self.h2, frames.H2Connection):
+            super().ack(stream_id, size)
+        elif size and self.h2.give_back(stream_id, size):
+            self.flush()
 
 
 class Stream(protocol.Stream):
@@ -161,13 +200,13 @@ class Stream(protocol.Stream):
         transport: asyncio.Transport,
         stream_id: int,
     ) -> None:
-        # As grpclib's, which would make three events and a request's two queues to throw them away.
+        # As grpclib's, which would make three events to throw them away, and another buffer.
         self.connection = connection
         self._h2_connection = h2_connection
         self._transport = transport
         self.wrapper = None
         self.id = stream_id
-        self.buffer: Any = NOTHING
+        self.buffer: Any = Request(partial(connection.ack, stream_id))
         self.window_updated: Any = Gate()
         self.headers = self.trailers = None
         self._request_came = False
@@ -187,11 +226,6 @@ class Stream(protocol.Stream):
     def __terminated__(self, reason: str) -> None:
         self.gone = True
 
-    def came_whole(self, request: Whole) -> None:
-        """Take all of the request."""
-        self.buffer = request
-        self._request_came = True
-
     async def send_headers(self, headers: list[tuple[str, str]], end_stream: bool = False) -> None:  # noqa: FBT001, FBT002 - grpclib's
         """Begin the answer, or end it."""
         await super().send_headers(headers, end_stream=end_stream)
@@ -202,7 +236,7 @@ class Stream(protocol.Stream):
         """Send all of an answer of one message if nothing must be waited for, in one go; whether it did."""
         connection = self.connection
         if (
-            not isinstance(connection.h2, wholecalls.H2Connection)
+            not isinstance(connection.h2, frames.H2Connection)
             or not connection.write_ready.is_set()
             or not connection.h2.answer(self._number, framed)
         ):
@@ -226,11 +260,14 @@ class Stream(protocol.Stream):
         """
         connection = self.connection
         sending = connection.h2
-        if not connection.write_ready.is_set() or sending.local_flow_control_window(self._number) < len(data):
+        if not connection.write_ready.is_set():
             return False
-        most = sending.max_outbound_frame_size
-        for at in range(0, len(data), most):
-            sending.send_data(self._number, data[at : at + most])
+        if not (isinstance(sending, frames.H2Connection) and sending.send(self._number, data)):
+            if sending.local_flow_control_window(self._number) < len(data):
+                return False
+            most = sending.max_outbound_frame_size
+            for at in range(0, len(data), most):
+                sending.send_data(self._number, data[at : at + most])
         connection.transport.write(sending.data_to_send())
         connection.data_send_process()
         return True

@@ -5,7 +5,7 @@ grpclib is pinned exactly; this is for the day the pin moves. :func:`verify` run
 - ``grpclib.events._DispatchServerEvents``: an argument of ``server.Stream``, for health and reflection.
 - ``grpclib.config.Configuration._keepalive_*``: the server's pings.
 - the classes of ``grpclib.protocol``, which have no underscore and no documentation.
-- what ``wholecalls`` sets of h2, which is not pinned.
+- what ``frames`` sets of h2, which is not pinned.
 
 Without the first three the service does not start. The last is only an economy: without it each frame is
 h2's affair, and a line in the log says so.
@@ -22,7 +22,7 @@ import grpclib
 from grpclib import config, const, events, protocol, server
 from grpclib.encoding import base
 
-from jobledger.rpc import http2, wholecalls
+from jobledger.rpc import comparison, http2
 
 logger = logging.getLogger(__name__)
 
@@ -115,7 +115,7 @@ def configuration(*, keepalive_seconds: float, keepalive_timeout_seconds: float)
 
 
 def verify() -> bool:
-    """Checks what the docstring of this module lists; the answer is whether calls may be taken whole.
+    """Checks what the docstring of this module lists; the answer is whether frames may be set by hand.
 
     Raises:
         RuntimeError: grpclib lacks something without which calls cannot be served.
@@ -128,7 +128,7 @@ def verify() -> bool:
             f"grpclib {grpclib.__version__} is not what this service was written against; missing: "
             f"{', '.join(missing)}. Install the version pinned in pyproject.toml"
         )
-    difference = wholecalls.difference()
+    difference = comparison.difference()
     if difference is not None:
         logger.warning("h2 is not as expected: %s; calls work, but slower", difference)
     return difference is None

@@ -68,7 +68,7 @@ class ServiceServer:
                 service.methods if isinstance(service, _Service) else _foreign(service.__mapping__())
             ).items()
         }
-        self._whole_calls = False
+        self._by_hand = False
         self._sending = sending or turns.Turns()
         self._closing = False
         self._calls: set[streaming.Call] = set()
@@ -93,7 +93,7 @@ class ServiceServer:
             OSError: the port is taken or the address is not ours.
             RuntimeError: the installed grpclib will not do.
         """
-        self._whole_calls = internals.verify()
+        self._by_hand = internals.verify()
         sock = await ports.listening(host, port, shared=shared)
         bound: int = sock.getsockname()[1]
         self._listener = ports.accepting(sock, self._connection, turn=self._sending.arrive)
@@ -137,7 +137,7 @@ class ServiceServer:
 
     def _connection(self) -> connection.Connection:
         return connection.Connection(
-            serve=self._serve, options=self._options, opened=self._admit, whole_calls=self._whole_calls
+            serve=self._serve, options=self._options, opened=self._admit, by_hand=self._by_hand
         )
 
     def _admit(self, opened: connection.Connection) -> None:

@@ -174,14 +174,15 @@ class Call:
 
     def _whole(self) -> bytes | None:
         """All of the request, if that came at once and is one message as it should be."""
-        if not isinstance(whole := self.stream.buffer, http2.Whole):
+        data = self.stream.buffer.all_at_once()
+        if data is None:
             return None
         self._end_if_asked()
-        data = whole.unread()
         size = len(data) - PREFIX.size
         if size > self._request_limit_bytes or data[: PREFIX.size] != PREFIX.pack(0, max(size, 0)):
             return None
-        return whole.take(len(data))[PREFIX.size :]
+        self.forget_request()
+        return data[PREFIX.size :]
 
     def forget_request(self) -> None:
         """Keeps nothing of a request that was read, once its client has sent its last."""

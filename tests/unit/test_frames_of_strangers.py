@@ -1,4 +1,4 @@
-"""Frames that no client of ours sends, to h2's connection and to the one that takes calls whole."""
+"""Frames that no client of ours sends, to h2's connection and to the one that sets them by hand."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from h2.settings import SettingCodes, Settings
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobledger.rpc import wholecalls
+from jobledger.rpc import frames
 from tests.support import transport
 
 CONFIG: Final = H2Configuration(
@@ -89,6 +89,15 @@ SHAPES: Final[Mapping[str, Shape]] = {
     "trailers": lambda i, block, body: (
         headers(i, block) + ended(i, body, 0) + headers(i, block, END_HEADERS | END_STREAM)
     ),
+    "in many": lambda i, block, body: headers(i, block) + 4 * ended(i, body, 0) + ended(i, body),
+    "never ended": lambda i, block, body: headers(i, block) + 2 * ended(i, body, 0),
+    "after its end": lambda i, block, body: whole(i, block, body) + ended(i, body, 0),
+    "before its start": lambda i, block, body: ended(i, body, 0) + whole(i, block, body),
+    "after its reset": lambda i, block, body: (
+        headers(i, block) + frame(RESET, 0, i, bytes(4)) + ended(i, body, 0)
+    ),
+    "of no stream": lambda i, block, body: headers(i, block) + ended(0, body, 0),
+    "cut short": lambda i, block, body: headers(i, block) + ended(i, body, 0)[:-1],
     "crossed": lambda i, block, body: headers(i, block) + ended(i + 2, body),
     "unknown flag": lambda i, block, body: headers(i, block) + ended(i, body, END_STREAM | 64),
     "reset": lambda i, block, body: whole(i, block, body) + frame(RESET, 0, i, bytes(4)),
@@ -130,7 +139,7 @@ def test_frames_of_any_client_are_to_all_as_h2_has_them(
             coming = coming[end:]
     reads.append(coming)
 
-    by_h2, by_hand = (seen(kind, reads) for kind in (connection.H2Connection, wholecalls.H2Connection))
+    by_h2, by_hand = (seen(kind, reads) for kind in (connection.H2Connection, frames.H2Connection))
 
     assert by_hand == by_h2
 
@@ -159,6 +168,10 @@ def seen(kind: type[connection.H2Connection], reads: Sequence[bytes]) -> tuple[o
         server.state_machine.state,
         server.inbound_flow_control_window,
         server.highest_inbound_stream_id,
-        {stream_id: each.state_machine.state for stream_id, each in server.streams.items() if each.open},
+        {
+            stream_id: (each.state_machine.state, transport.inbound_window(server, stream_id))
+            for stream_id, each in server.streams.items()
+            if each.open
+        },
         (list(table.dynamic_entries), table.maxsize),
     )

@@ -1,4 +1,4 @@
-"""Calls taken and answered whole, beside what h2 makes of the same bytes by itself."""
+"""Calls and data of streams, taken and sent by hand, beside what h2 makes of the same bytes by itself."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ from h2.settings import SettingCodes, Settings
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobledger.rpc import wholecalls
+from jobledger.rpc import frames
 from tests.support import transport
 
 ENCODED = H2Configuration(client_side=False, header_encoding="latin-1", validate_inbound_headers=False)
 
 Headers = list[tuple[str, str]]
+
+WINDOW = 1 << 20
+"""Of all streams together; one alone has 65,535 bytes."""
 
 LONG = "long"
 """Stands for 3,000 characters: a hypothesis example is written out."""
@@ -31,6 +34,8 @@ class Pair:
         self.client = connection.H2Connection(H2Configuration(client_side=True))
         self.server.initiate_connection()
         self.client.initiate_connection()
+        for each in (self.server, self.client):
+            each.increment_flow_control_window(WINDOW)
         self.came: list[object] = []
         self.answers: list[str] = []
         self.answer()
@@ -48,13 +53,38 @@ class Pair:
 
     def settle(self, stream_id: int, message: bytes) -> None:
         """Answer a call, at once if that can be done."""
-        by_hand = isinstance(self.server, wholecalls.H2Connection) and self.server.answer(stream_id, message)
+        by_hand = isinstance(self.server, frames.H2Connection) and self.server.answer(stream_id, message)
         if not by_hand:
             self.server.send_headers(
                 stream_id, [(":status", "200"), ("content-type", "application/grpc+proto")]
             )
             self.server.send_data(stream_id, message)
             self.server.send_headers(stream_id, [("grpc-status", "0")], end_stream=True)
+        self.answer()
+
+    def acknowledge(self, stream_id: int, size: int) -> None:
+        """Let the client send so much more."""
+        if isinstance(self.server, frames.H2Connection):
+            told = self.server.give_back(stream_id, size)
+            said = self.server.data_to_send()
+            assert told is bool(said)
+            self.answers += map(repr, self.client.receive_data(said))
+        else:
+            self.server.acknowledge_received_data(size, stream_id)
+            self.answer()
+
+    def follow(self, stream_id: int, data: bytes) -> None:
+        """Send data on a call's stream, if its window has room for it."""
+        if self.server.local_flow_control_window(stream_id) < len(data):
+            if isinstance(self.server, frames.H2Connection):
+                assert not self.server.send(stream_id, data)
+            return
+        if isinstance(self.server, frames.H2Connection):
+            assert self.server.send(stream_id, data)
+        else:
+            most = self.server.max_outbound_frame_size
+            for at in range(0, len(data), most):
+                self.server.send_data(stream_id, data[at : at + most])
         self.answer()
 
     def state(self) -> tuple[object, ...]:
@@ -67,6 +97,15 @@ class Pair:
             self.server.highest_inbound_stream_id,
             self.server.open_inbound_streams,
             self.client.open_outbound_streams,
+            {
+                stream_id: (
+                    each.state_machine.state,
+                    self.server.local_flow_control_window(stream_id),
+                    transport.inbound_window(self.server, stream_id),
+                )
+                for stream_id, each in self.server.streams.items()
+                if each.open
+            },
             list(self.server.decoder.header_table.dynamic_entries),
         )
 
@@ -84,11 +123,13 @@ class Act:
 
 ACTS = st.builds(
     Act,
-    kind=st.sampled_from(["call"] * 6 + ["open", "empty", "reset", "window", "table", "ping", "data"]),
+    kind=st.sampled_from(
+        ["call"] * 6 + ["open", "empty", "reset", "window", "table", "ping", "data"] + ["follow"] * 6
+    ),
     more=st.lists(
         st.sampled_from([("a", "1"), ("a", "2"), ("grpc-timeout", "5S"), ("long", LONG)]), max_size=2
     ),
-    size=st.sampled_from([0, 8, 9000]),
+    size=st.sampled_from([0, 8, 9000, 16_384]),
     cut=st.sampled_from([0, 0, 0, 1, 9, 60]),
     table=st.sampled_from([0, 100, 4096]),
 )
@@ -97,7 +138,7 @@ ACTS = st.builds(
 @settings(deadline=None)
 @given(st.lists(ACTS, max_size=12))
 def test_calls_of_any_client_are_to_all_as_h2_has_them(acts: list[Act]) -> None:
-    pairs = [Pair(connection.H2Connection), Pair(wholecalls.H2Connection)]
+    pairs = [Pair(connection.H2Connection), Pair(frames.H2Connection)]
     for pair in pairs:
         for act in acts:
             perform(pair, act)
@@ -119,6 +160,9 @@ def perform(pair: Pair, act: Act) -> None:
             client.increment_flow_control_window(1000)
         case "ping":
             client.ping(bytes(8))
+        case "follow":
+            follow(pair, act, headers)
+            return
         case kind:
             client.send_headers(stream_id, headers, end_stream=kind == "empty")
             if is_whole or kind == "data":
@@ -134,6 +178,27 @@ def perform(pair: Pair, act: Act) -> None:
     pair.send()
 
 
+def follow(pair: Pair, act: Act, headers: Headers) -> None:
+    """Requests to and fro on one stream, the first that is still open or another."""
+    client, server = pair.client, pair.server
+    stream_id = next((each for each, kept in client.streams.items() if kept.open), 0)
+    if not stream_id or not client.streams[stream_id].state_machine.headers_received:
+        stream_id = client.get_next_available_stream_id()
+        client.send_headers(stream_id, headers)
+        pair.send()
+        server.send_headers(stream_id, [(":status", "200"), ("content-type", "application/grpc+proto")])
+        pair.answer()
+    if client.local_flow_control_window(stream_id) >= 2 * act.size:
+        client.send_data(stream_id, bytes(act.size))
+        client.send_data(stream_id, bytes(act.size))
+        pair.send(cut=act.cut)
+        pair.acknowledge(stream_id, 2 * act.size)
+    pair.follow(stream_id, bytes(2 * act.size + 1))
+    if act.more:
+        client.acknowledge_received_data(2 * act.size + 1, stream_id)
+    pair.send()
+
+
 @pytest.mark.parametrize(
     "broken",
     [
@@ -145,7 +210,7 @@ def perform(pair: Pair, act: Act) -> None:
 )
 def test_broken_call_ends_the_connection_as_in_h2(broken: bytes) -> None:
     goodbyes: list[bytes] = []
-    for kind in (connection.H2Connection, wholecalls.H2Connection):
+    for kind in (connection.H2Connection, frames.H2Connection):
         pair = Pair(kind)
         perform(pair, Act(kind="call", more=[], size=5, cut=0, table=0))
         with pytest.raises(h2.exceptions.ProtocolError):
@@ -156,7 +221,7 @@ def test_broken_call_ends_the_connection_as_in_h2(broken: bytes) -> None:
 
 
 def test_calls_with_the_same_headers_are_decoded_once_until_the_table_changes() -> None:
-    pair = Pair(wholecalls.H2Connection)
+    pair = Pair(frames.H2Connection)
     call = Act(kind="call", more=[("b", "1")], size=5, cut=0, table=0)
     found: list[object] = []
     for act in (
@@ -170,14 +235,14 @@ def test_calls_with_the_same_headers_are_decoded_once_until_the_table_changes() 
     ):
         perform(pair, act)
         decoder = pair.server.decoder
-        assert isinstance(decoder, wholecalls.Decoder)
+        assert isinstance(decoder, frames.Decoder)
         found.append(decoder.kept)
     assert [each is not None for each in found] == [False, False, True, True, False, False, True]
     assert found[2] is found[3]
 
 
 def test_calls_that_are_over_are_forgotten_however_they_ended() -> None:
-    pair = Pair(wholecalls.H2Connection)
+    pair = Pair(frames.H2Connection)
     pair.server.local_settings = Settings(
         client=False, initial_values={SettingCodes.MAX_CONCURRENT_STREAMS: 20_000}
     )

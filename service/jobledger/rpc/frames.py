@@ -1,13 +1,16 @@
-"""Unary calls that come whole in one read, and answers that leave in one write, past most of h2.
+"""What nearly all frames are, past most of h2: unary calls that come whole, and data that goes to and fro.
 
-h2 makes an object of every frame and an event of each of those: 160 µs for a call's two frames and 115 for
-the three of its answer. Nearly all unary calls look alike, so what h2 keeps of them is set by hand::
+h2 makes an object of every frame and an event of each of those: 160 µs for a call's two frames, 115 for the
+three of its answer, 100 for a request of a stream and its answer. Nearly all look alike, so what h2 keeps of
+them is set by hand::
 
     HEADERS (END_HEADERS) · DATA (END_STREAM)   ──▶  WholeCall
+    DATA, of a stream that is open              ──▶  Piece
     HEADERS · DATA · HEADERS (END_STREAM)       ◀──  answer
+    DATA · DATA ...                             ◀──  send
 
-Everything else is h2's, before, between and after. What is set is private to h2 and hpack: :func:`difference`
-compares with what h2 does by itself, at every start.
+Everything else is h2's, before, between and after, a frame at a time. What is set is private to h2 and hpack:
+:mod:`jobledger.rpc.comparison` compares with what h2 does by itself, at every start.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ import hpack
 from h2 import connection, events, exceptions, stream
 from h2.config import H2Configuration
 
-from jobledger.rpc.opening import CONTENT_TYPE, Headers
+from jobledger.rpc.opening import Headers
 
 _FRAME: Final = struct.Struct(">BHBBI")
 """A frame's head: its length as one byte and two, its type, its flags, its stream (RFC 9113, 4.1)."""
@@ -29,6 +32,9 @@ _FRAME: Final = struct.Struct(">BHBBI")
 _DATA: Final = 0
 _HEADERS: Final = 1
 _WINDOW_UPDATE: Final = 8
+_STREAM: Final = (1 << 31) - 1
+"""Without the reserved bit."""
+
 _END_STREAM: Final = 1
 _END_HEADERS: Final = 4
 
@@ -37,11 +43,10 @@ _END_HEADERS: Final = 4
 _HEAD: Final = b"\x88\x0f\x10\x16application/grpc+proto"
 _TRAILERS: Final = b"\0\x0bgrpc-status\x010"
 
+_MAY_SEND: Final = (stream.StreamState.OPEN, stream.StreamState.HALF_CLOSED_REMOTE)
+
 _FEW_STREAMS: Final = 64
 """So many that are over may be kept, of 500 bytes each."""
-
-_LEFT_OPEN: Final = 1
-"""The first of the calls of :func:`difference` is never answered."""
 
 
 @dataclass(slots=True)
@@ -51,6 +56,14 @@ class WholeCall(events.Event):
     stream_id: int
     headers: Headers
     body: bytes
+
+
+@dataclass(slots=True)
+class Piece(events.Event):
+    """Some of a request, as many bytes of the client's window."""
+
+    stream_id: int
+    data: bytes
 
 
 class Decoder(hpack.Decoder):
@@ -81,7 +94,7 @@ class Decoder(hpack.Decoder):
 
 
 class H2Connection(connection.H2Connection):
-    """h2's connection of a server, which takes and answers whole calls at once."""
+    """h2's connection of a server, for which most frames are set by hand."""
 
     def __init__(self, config: H2Configuration) -> None:
         super().__init__(config)
@@ -92,23 +105,31 @@ class H2Connection(connection.H2Connection):
         self._uncounted = 0
         """With fewer streams than that, nobody counts those that are open."""
 
+        self._begun = b""
+        """Of a frame that has not come to its end."""
+
     def receive_data(self, data: bytes) -> list[events.Event]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """As h2's; a call that is whole in ``data`` is one event.
+        """As h2's; a call that is whole in ``data``, or plain data of a stream, is one event.
 
         Raises:
             h2.exceptions.ProtocolError: The connection is over.
         """
+        if self._begun:
+            data, self._begun = self._begun + data, b""
         found: list[events.Event] = []
         at = 0
-        try:
-            while (end := self._end_of_call(data, at)) is not None:
-                found.append(self._take(data, at))
-                at = end
-        except exceptions.ProtocolError as error:
-            self._terminate_connection(error.error_code)
-            raise
+        while self._is_between_frames() and (end := self._end_of_frame(data, at)):
+            if end > len(data):
+                self._begun = data[at:]
+                return found
+            taken, end = self._taken_by_hand(data, at, end)
+            if taken is None:
+                found += super().receive_data(data[at:end])
+            else:
+                found.append(taken)
+            at = end
         if at < len(data):
-            found += super().receive_data(data[at:] if at else data)
+            found += super().receive_data(data[at:])
         return found
 
     def answer(self, stream_id: int, framed: bytes) -> bool:
@@ -142,45 +163,108 @@ class H2Connection(connection.H2Connection):
         )
         return True
 
-    def give_back(self, size: int) -> None:
-        """Let the client send so much more; not on the stream of its call, on which it has sent its last."""
+    def send(self, stream_id: int, data: bytes) -> bool:
+        """Send data on a stream whose answer was begun; whether the windows allowed it."""
+        called = self.streams.get(stream_id)
+        size = len(data)
+        if (
+            called is None
+            or called.state_machine.state not in _MAY_SEND
+            or not called.state_machine.headers_sent
+            or self.state_machine.state is not connection.ConnectionState.SERVER_OPEN
+            or size > self.outbound_flow_control_window
+            or size > called.outbound_flow_control_window
+        ):
+            return False
+        self.outbound_flow_control_window -= size
+        called.outbound_flow_control_window -= size
+        most = self.max_outbound_frame_size
+        for at in range(0, size, most):
+            high, low = divmod(min(most, size - at), 1 << 16)
+            self._data_to_send += _FRAME.pack(high, low, _DATA, 0, stream_id)
+            self._data_to_send += data[at : at + most] if size > most else data
+        return True
+
+    def give_back(self, stream_id: int, size: int) -> bool:
+        """Let the client send so much more; whether there is something to tell it now."""
         increment = self._inbound_flow_control_window_manager.process_bytes(size)
         if increment:
-            self._data_to_send += _FRAME.pack(0, 4, _WINDOW_UPDATE, 0, 0) + increment.to_bytes(4, "big")
+            self._data_to_send += _window_update(0, increment)
+        called = self.streams.get(stream_id)
+        if called is None or not called.open:
+            return bool(increment)
+        more = called._inbound_window_manager.process_bytes(size)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+        if more:
+            self._data_to_send += _window_update(stream_id, more)
+        return bool(increment or more)
 
-    def _end_of_call(self, data: bytes, at: int) -> int | None:
-        """Where the call ends that starts here; None if it is not one, or not one that can be taken."""
-        if len(data) < at + 2 * _FRAME.size:
-            return None
-        high, size, kind, flags, number = _FRAME.unpack_from(data, at)
-        body = at + _FRAME.size + size + _FRAME.size
-        if kind != _HEADERS or flags != _END_HEADERS or high or len(data) < body:
-            return None
-        high, length, kind, flags, same = _FRAME.unpack_from(data, body - _FRAME.size)
-        end = body + length
-        if (
-            kind != _DATA
-            or flags != _END_STREAM
-            or high
-            or same != number
-            or not 0 < length <= self.local_settings.initial_window_size
-            or max(size, length) > self.max_inbound_frame_size
-            or len(data) < end
-            or not self._opens(number)
-        ):
-            return None
-        return end
-
-    def _opens(self, number: int) -> bool:
-        """Whether a stream may be opened now, and a frame begins where the last read ended."""
+    def _is_between_frames(self) -> bool:
+        """Whether the connection is open, and h2 neither keeps a part of a frame nor waits for headers."""
         return (
             self.state_machine.state is connection.ConnectionState.SERVER_OPEN
             and not self.incoming_buffer._data  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
             and not self.incoming_buffer._headers_buffer  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
-            and self.highest_inbound_stream_id < number < 1 << 31
-            and number % 2 == 1
-            and self._has_room()
         )
+
+    def _end_of_frame(self, data: bytes, at: int) -> int:
+        """Where the frame ends that starts here, past the data if some of it is to come; 0 for h2 to say."""
+        if len(data) < at + _FRAME.size:
+            return at + _FRAME.size if at < len(data) else 0
+        high, low, kind, _, number = _FRAME.unpack_from(data, at)
+        size = (high << 16) + low
+        end = at + _FRAME.size + size
+        # h2 refuses some others by their head alone.
+        may_wait = kind in {_DATA, _HEADERS} and number & _STREAM
+        return end if size <= self.max_inbound_frame_size and (may_wait or end <= len(data)) else 0
+
+    def _taken_by_hand(self, data: bytes, at: int, end: int) -> tuple[WholeCall | Piece | None, int]:
+        """What starts here if it is one of those, else None, and where that ends.
+
+        Raises:
+            h2.exceptions.ProtocolError: The connection is over.
+        """
+        _, _, kind, flags, number = _FRAME.unpack_from(data, at)
+        if kind == _DATA and not flags and self._is_plain(number, end - at - _FRAME.size):
+            return Piece(number, data[at + _FRAME.size : end]), end
+        if kind == _HEADERS and flags == _END_HEADERS and self._opens(number):
+            end_of_call = self._end_of_body(data, end, number)
+            if end_of_call:
+                try:
+                    return self._take(data, at), end_of_call
+                except exceptions.ProtocolError as error:
+                    self._terminate_connection(error.error_code)
+                    raise
+        return None, end
+
+    def _is_plain(self, number: int, size: int) -> bool:
+        """Whether so much data may come of a stream; then it is counted."""
+        called = self.streams.get(number)
+        if called is None or called.state_machine.state is not stream.StreamState.OPEN:
+            return False
+        ours = self._inbound_flow_control_window_manager
+        its = called._inbound_window_manager  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+        if (
+            not 0 < size <= min(ours.current_window_size, its.current_window_size)
+            or called._expected_content_length is not None  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+        ):
+            return False
+        ours.current_window_size -= size
+        its.current_window_size -= size
+        return True
+
+    def _end_of_body(self, data: bytes, at: int, number: int) -> int:
+        """Where the data ends that starts here and is all of a call's; 0 if it is not, or has not come."""
+        if len(data) < at + _FRAME.size:
+            return 0
+        high, length, kind, flags, same = _FRAME.unpack_from(data, at)
+        end = at + _FRAME.size + length
+        is_all = kind == _DATA and flags == _END_STREAM and not high and same == number and end <= len(data)
+        most = min(self.local_settings.initial_window_size, self.max_inbound_frame_size)
+        return end if is_all and 0 < length <= most else 0
+
+    def _opens(self, number: int) -> bool:
+        """Whether a stream may be opened now."""
+        return self.highest_inbound_stream_id < number < 1 << 31 and number % 2 == 1 and self._has_room()
 
     def _has_room(self) -> bool:
         """Whether one more stream may be open.
@@ -223,72 +307,5 @@ class H2Connection(connection.H2Connection):
         return headers
 
 
-def difference() -> str | None:
-    """In what this h2 is not as :class:`H2Connection` sets it by hand; None if in nothing."""
-    try:
-        by_h2, by_hand = (_seen_of(kind) for kind in (connection.H2Connection, H2Connection))
-    except Exception as error:  # noqa: BLE001 - whatever it is, h2 can do without us
-        return f"{type(error).__name__}: {error}"
-    unlike = [name for name, value in by_h2.items() if by_hand[name] != value]
-    return f"not the same: {', '.join(unlike)}" if unlike else None
-
-
-def _seen_of(kind: type[connection.H2Connection]) -> dict[str, object]:
-    """What a connection and its client know of five calls, the first of which is still open."""
-    served = kind(H2Configuration(client_side=False, header_encoding="latin-1"))
-    client = connection.H2Connection(H2Configuration(client_side=True))
-    headers = [
-        (":method", "POST"),
-        (":scheme", "http"),
-        (":path", "/a/b"),
-        (":authority", "c"),
-        ("d", "e" * 99),
-    ]
-    message = b"\0\0\0\0\3abc"
-    served.initiate_connection()
-    client.initiate_connection()
-    client.receive_data(served.data_to_send())
-    came: list[object] = []
-    answers: list[object] = []
-    for number in (1, 3, 5, 7, 9):
-        client.send_headers(number, headers)
-        client.send_data(number, message, end_stream=True)
-        came += _flat(served.receive_data(client.data_to_send()))
-        if number > _LEFT_OPEN:
-            _answer(served, number, message)
-            answers += map(repr, client.receive_data(served.data_to_send()))
-    return {
-        "what comes": came,
-        "answers": answers,
-        "streams": (served.open_inbound_streams, client.open_outbound_streams),
-        "windows": (
-            served.outbound_flow_control_window,
-            served.inbound_flow_control_window,
-            client.outbound_flow_control_window,
-        ),
-    }
-
-
-def _flat(found: list[events.Event]) -> list[object]:
-    flat: list[object] = []
-    for each in found:
-        match each:
-            case WholeCall():
-                flat += (each.stream_id, [*each.headers], each.body)
-            case events.RequestReceived():
-                flat += (each.stream_id, each.headers)
-            case events.DataReceived():
-                flat.append(each.data)
-            case _:
-                pass
-    return flat
-
-
-def _answer(served: connection.H2Connection, number: int, message: bytes) -> None:
-    if isinstance(served, H2Connection):
-        if not served.answer(number, message):
-            raise RuntimeError
-        return
-    served.send_headers(number, [(":status", "200"), CONTENT_TYPE])
-    served.send_data(number, message)
-    served.send_headers(number, [("grpc-status", "0")], end_stream=True)
+def _window_update(stream_id: int, increment: int) -> bytes:
+    return _FRAME.pack(0, 4, _WINDOW_UPDATE, 0, stream_id) + increment.to_bytes(4, "big")
