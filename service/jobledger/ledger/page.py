@@ -46,9 +46,14 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     """What is known of one event of a page beside its message."""
 
     position: event.Position
-    uuid: UUID
+    uuid_bytes: bytes
     recorded_at_ms: int
     keys: selection.Keys
+
+    @property
+    def uuid(self) -> UUID:
+        """Of the event."""
+        return UUID(bytes=self.uuid_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +224,7 @@ class Page:
 def _entry(row: eventlog.Stored) -> Entry:
     return Entry(
         event.Position(row.position),
-        row.uuid,
+        row.uuid_bytes,
         chain.microseconds(row.recorded_at) // 1000,
         selection.Keys(
             row.job_id, row.operator, row.namespace, row.framework, row.left_namespace, row.left_framework
