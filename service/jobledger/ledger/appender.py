@@ -32,11 +32,17 @@ BATCH_EVENTS: Final = 256
 """Events a transaction: so few that the next ones are decoded and checked while Postgres writes these. With
 four times as many, each of the two waits for the other."""
 
-BATCH_BYTES: Final = 8 * 1024 * 1024
-"""Bytes a transaction, for large rank tables; a single larger request still goes as one."""
+BATCH_BYTES: Final = 2 * 1024 * 1024
+"""Bytes a transaction, of large rank tables for the same reason; a larger request still goes as one."""
 
 ANSWER_SECONDS: Final = 0.01
 """The longest that callers wait for their answer after the commit, while the next batch is worked out."""
+
+SENT_SECONDS: Final = 0.001
+"""Between two looks whether Postgres has taken all of a batch: while callers are told nothing is sent."""
+
+SENT_LOOKS: Final = 20
+"""So many; a Postgres that takes no more keeps nobody waiting whose events are recorded."""
 
 FEW_ANSWERS: Final = 8
 """So few callers are told at once: that keeps no batch waiting."""
@@ -82,7 +88,7 @@ class Appender:
         self._closing = False
         self._connection: engine.Own | None = None
         self._answers: list[tuple[fairqueue.Waiting, list[_Result]]] = []
-        self._answering: asyncio.TimerHandle | None = None
+        self._answering: asyncio.Handle | None = None
         self.events = 0
         """Events that it committed."""
 
@@ -203,6 +209,20 @@ class Appender:
         for waiting, results in answers:
             _settle(waiting, results)
 
+    def _answer_during_the_write(self, connection: engine.Own) -> None:
+        if self._answering is not None:
+            self._answering.cancel()
+        self._answering = asyncio.get_running_loop().call_soon(self._answer_when_sent, connection)
+
+    def _answer_when_sent(self, connection: engine.Own, looks: int = SENT_LOOKS) -> None:
+        """Tell the callers once Postgres has all of the batch that is being sent, or after a moment."""
+        if looks and engine.unsent_bytes(connection):
+            self._answering = asyncio.get_running_loop().call_later(
+                SENT_SECONDS, self._answer_when_sent, connection, looks - 1
+            )
+        else:
+            self._answer()
+
     async def _record(self, drafts: Sequence[completion.Draft]) -> list[_Result]:
         """Record drafts; one that cannot be fails alone, found by halving.
 
@@ -260,7 +280,7 @@ class Appender:
                 try:
                     await eventlog.begin(connection)
                     prepared = await batch.prepare(connection, drafts, self._rules)
-                    asyncio.get_running_loop().call_soon(self._answer)
+                    self._answer_during_the_write(connection)
                     await batch.write(connection, prepared)
                     recorded = prepared
                 except BaseException:
