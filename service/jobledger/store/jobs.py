@@ -69,12 +69,14 @@ _CURRENT = f"select {FOLDED_NAMES} from jobs where job_id = any ($1::text[])"  #
 # $1 job ids, $2 position
 _UNCHANGED = "select job_id from jobs where job_id = any ($1::text[]) and last_position <= $2"
 
+_EPOCH = "(select epoch from ledger_epochs order by number desc limit 1) as epoch"
+
 # $1 job id; the rank table is null where there is none, and where it came in parts
 _WITH_RANK_TABLE = f"""
     select {FOLDED_NAMES}, (
         select hccl from job_events where position = any (jobs.signal_positions) and jobs.arriving is null
         order by position desc limit 1
-    ) as rank_table
+    ) as rank_table, {_EPOCH}
     from jobs where job_id = $1
 """  # noqa: S608 - our own names
 
@@ -83,7 +85,7 @@ _SMALL_WITH_RANK_TABLE = f"""
     select {FOLDED_NAMES}, (
         select hccl from job_events where position = any (jobs.signal_positions)
         order by position desc limit 1
-    ) as rank_table
+    ) as rank_table, {_EPOCH}
     from jobs
     where job_id = any ($1::text[]) and arriving is null and coalesce(octet_length(detail), 0) + (
         select coalesce(sum(size), 0) from job_events where position = any (jobs.signal_positions)
@@ -91,11 +93,10 @@ _SMALL_WITH_RANK_TABLE = f"""
 """  # noqa: S608 - our own names
 
 # $1 job ids
-_HEADS = """
-    select job_id, region, account_id, user_id, deleted_at is null as live, last_position,
-           (select epoch from ledger_epochs order by number desc limit 1) as epoch
+_HEADS = f"""
+    select job_id, region, account_id, user_id, deleted_at is null as live, last_position, {_EPOCH}
     from jobs where job_id = any ($1::text[])
-"""
+"""  # noqa: S608 - our own names
 
 
 WIDTH = len(_COLUMNS)
@@ -147,6 +148,16 @@ class Head(NamedTuple):
     user_id: str
     live: bool
     last_position: int
+    epoch: UUID
+
+
+class WithRankTables(NamedTuple):
+    """A job with all that its answer shows."""
+
+    job: job.Job
+    rank_tables: Sequence[str]
+    """Part by part."""
+
     epoch: UUID
 
 
@@ -284,25 +295,28 @@ async def unchanged(
     return {row["job_id"] for row in await connection.fetch(_UNCHANGED, list(job_ids), since)}
 
 
-async def with_rank_tables(
-    connection: engine.Connection, job_id: str
-) -> tuple[job.Job, Sequence[str]] | None:
-    """A job, and its rank table, part by part; None for an unknown id."""
+async def with_rank_tables(connection: engine.Connection, job_id: str) -> WithRankTables | None:
+    """A job, and its rank table; None for an unknown id."""
     row = await connection.fetchrow(_WITH_RANK_TABLE, job_id)
     if row is None:
         return None
-    found = from_row(row)
-    if found.arriving is None:
-        return found, [row["rank_table"] or ""]
-    return found, await eventlog.rank_table(connection, found.table_positions)
+    found = _with_rank_table(row)
+    if found.job.arriving is None:
+        return found
+    tables = await eventlog.rank_table(connection, found.job.table_positions)
+    return found._replace(rank_tables=tables)
 
 
 async def small_with_rank_table(
     connection: engine.Connection, job_ids: Iterable[str], *, limit_bytes: int
-) -> Mapping[str, tuple[job.Job, Sequence[str]]]:
+) -> Mapping[str, WithRankTables]:
     """Jobs with their rank tables, by id; without large ones, and those whose table came in parts."""
     rows = await connection.fetch(_SMALL_WITH_RANK_TABLE, list(job_ids), limit_bytes)
-    return {row["job_id"]: (from_row(row), [row["rank_table"] or ""]) for row in rows}
+    return {row["job_id"]: _with_rank_table(row) for row in rows}
+
+
+def _with_rank_table(row: asyncpg.Record) -> WithRankTables:
+    return WithRankTables(from_row(row), [row["rank_table"] or ""], row["epoch"])
 
 
 def columns(current: job.Job) -> Mapping[str, object]:

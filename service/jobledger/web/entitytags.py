@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
+from collections.abc import Hashable
 from functools import lru_cache
-from typing import Final
+from typing import Final, Generic, NamedTuple, TypeVar
 from uuid import UUID
 
 from aiohttp import web
@@ -16,6 +17,8 @@ KEPT_BYTES: Final = 64 * 1024 * 1024
 """Memory for bodies: some twenty thousand jobs of usual size."""
 
 LARGEST_KEPT: Final = 1024 * 1024
+
+Key = TypeVar("Key", bound=Hashable)
 
 
 def tag(epoch: UUID, position: int, *representation: str | bool) -> str:
@@ -36,25 +39,40 @@ def has(request: web.BaseRequest, etag: str) -> bool:
     return False
 
 
-class Bodies:
-    """The bodies of answers by their ETag, the least recently used go first; bounded in bytes."""
+def asks(request: web.BaseRequest) -> bool:
+    """Whether the caller wants an answer only if it is another one."""
+    return "If-None-Match" in request.headers
+
+
+class Kept(NamedTuple):
+    """The newest answer about a job that somebody got."""
+
+    etag: str
+    body: bytes
+
+
+class Bodies(Generic[Key]):
+    """The newest answers by what was asked for, the least recently used go first; bounded in bytes."""
 
     def __init__(self) -> None:
-        self._bodies: OrderedDict[str, bytes] = OrderedDict()
+        self._kept: OrderedDict[Key, Kept] = OrderedDict()
         self.size_bytes = 0
 
-    def get(self, etag: str) -> bytes | None:
-        """A body that is kept."""
-        body = self._bodies.get(etag)
-        if body is not None:
-            self._bodies.move_to_end(etag)
-        return body
+    def get(self, asked: Key) -> Kept | None:
+        """An answer that is kept; it may be outdated."""
+        kept = self._kept.get(asked)
+        if kept is not None:
+            self._kept.move_to_end(asked)
+        return kept
 
-    def keep(self, etag: str, body: bytes) -> None:
-        """Keep a body for the next who asks."""
-        if len(body) > LARGEST_KEPT or etag in self._bodies:
+    def keep(self, asked: Key, answer: Kept) -> None:
+        """Keep an answer for the next who asks, instead of an older one."""
+        before = self._kept.pop(asked, None)
+        if before is not None:
+            self.size_bytes -= len(before.body)
+        if len(answer.body) > LARGEST_KEPT:
             return
-        self._bodies[etag] = body
-        self.size_bytes += len(body)
+        self._kept[asked] = answer
+        self.size_bytes += len(answer.body)
         while self.size_bytes > KEPT_BYTES:
-            self.size_bytes -= len(self._bodies.popitem(last=False)[1])
+            self.size_bytes -= len(self._kept.popitem(last=False)[1].body)

@@ -59,7 +59,7 @@ class Reads:
         self._zone_name = str(zone)
         self._heads = lookups.Lookups(pool, view.heads)
         self._small = lookups.Lookups(pool, partial(view.small_with_rank_table, limit_bytes=SMALL_BYTES))
-        self._bodies = entitytags.Bodies()
+        self._bodies = entitytags.Bodies[tuple[str, bool]]()
 
     async def show(self, request: web.BaseRequest, path_id: str) -> web.Response:
         """GET: the job as it is now, or was."""
@@ -70,26 +70,33 @@ class Reads:
         ended_too, as_of = given.flag("includeDeleted"), given.query("asOf")
         if as_of:
             return await self._show_past(request, given, owners, as_of=as_of, ended_too=ended_too)
-        head = await self._heads.find(job_id)
-        if head is None or head.region != region or not (head.live or ended_too):
-            raise identity.no_job(job_id, region)
-        owners.narrow(user_id=head.user_id, account_id=head.account_id)
-        etag = self._tag(head.epoch, head.last_position, ended_too=ended_too)
-        if entitytags.has(request, etag):
-            return web.Response(status=304, headers={"ETag": etag})
-        body = self._bodies.get(etag)
-        if body is None:
-            found = await self._small.find(job_id) or await self._alone(job_id)
-            if found is None or found[0].region != region or not (found[0].live or ended_too):
+        asked = (job_id, ended_too)
+        kept = self._bodies.get(asked)
+        found = None
+        at_once = kept is None and not entitytags.asks(request)
+        if at_once:
+            # Whatever its tag would be, there is no answer yet: nothing is to be looked at before.
+            found = await self._small.find(job_id)
+        if found is None:
+            head = await self._heads.find(job_id)
+            if head is None or head.region != region or not (head.live or ended_too):
                 raise identity.no_job(job_id, region)
-            shown, rank_tables = found
-            owners.narrow(user_id=shown.user_id, account_id=shown.account_id)
-            etag = self._tag(head.epoch, shown.last_position, ended_too=ended_too)
-            body = await self._body(shown, rank_tables, ended_too=ended_too)
-            self._bodies.keep(etag, body)
-        return web.Response(body=body, headers={**envelope.JSON, "ETag": etag})
+            owners.narrow(user_id=head.user_id, account_id=head.account_id)
+            etag = self._tag(head.epoch, head.last_position, ended_too=ended_too)
+            if entitytags.has(request, etag):
+                return web.Response(status=304, headers={"ETag": etag})
+            if kept is not None and kept.etag == etag:
+                return _answer(kept)
+            found = (None if at_once else await self._small.find(job_id)) or await self._alone(job_id)
+        if found is None or found.job.region != region or not (found.job.live or ended_too):
+            raise identity.no_job(job_id, region)
+        owners.narrow(user_id=found.job.user_id, account_id=found.job.account_id)
+        etag = self._tag(found.epoch, found.job.last_position, ended_too=ended_too)
+        kept = entitytags.Kept(etag, await self._body(found.job, found.rank_tables, ended_too=ended_too))
+        self._bodies.keep(asked, kept)
+        return _answer(kept)
 
-    async def _alone(self, job_id: str) -> tuple[job.Job, Sequence[str]] | None:
+    async def _alone(self, job_id: str) -> view.WithRankTables | None:
         async with self._pool.connection(patience_seconds=engine.CALLER_PATIENCE_SECONDS) as connection:
             return await view.with_rank_tables(connection, job_id)
 
@@ -159,6 +166,10 @@ class Reads:
             cursor=str(results[-1].position) if more else "",
         )
         return envelope.success(shown)
+
+
+def _answer(kept: entitytags.Kept) -> web.Response:
+    return web.Response(body=kept.body, headers={**envelope.JSON, "ETag": kept.etag})
 
 
 def _change(recorded: event.RecordedEvent, changed: Sequence[str]) -> Change:
