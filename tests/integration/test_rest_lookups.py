@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager
 
 import pytest
@@ -34,6 +36,47 @@ async def test_caller_that_asks_as_the_last_lane_ends_is_answered(
         done, _ = await asyncio.wait(late, timeout=60)
 
         assert [each.result() for each in done] == [None]
+
+
+async def test_lane_keeps_its_connection_for_the_next_who_asks(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lookups, "LINGER_SECONDS", 60)
+    async with ledgers.running(database) as ledger:
+        used = lent(ledger.pool, monkeypatch)
+        shared = lookups.Lookups(ledger.pool, jobs.heads)
+
+        assert [await shared.find(job_id) for job_id in ("a", "b")] == [None, None]
+        assert len(used) == 1
+        used[0].terminate()
+        assert await shared.find("c") is None
+        assert len(used) == 2
+
+
+async def test_lane_gives_its_connection_back_when_nobody_asks(database: str) -> None:
+    pool = engine.ReadPool(database, size=1)
+    await pool.open()
+    shared = lookups.Lookups(pool, jobs.heads)
+    for job_id in ("a", "b"):
+        assert await shared.find(job_id) is None
+        async with pool.connection() as connection:
+            assert await connection.fetchval("select 1") == 1
+    await pool.close()
+
+
+def lent(pool: engine.ReadPool, monkeypatch: pytest.MonkeyPatch) -> list[engine.Connection]:
+    """The connections that a pool lends from now on."""
+    borrow = pool.connection
+    seen: list[engine.Connection] = []
+
+    @contextlib.asynccontextmanager
+    async def watched(*, patience_seconds: float) -> AsyncGenerator[engine.Connection]:
+        async with borrow(patience_seconds=patience_seconds) as connection:
+            seen.append(connection)
+            yield connection
+
+    monkeypatch.setattr(pool, "connection", watched)
+    return seen
 
 
 async def test_everybody_hears_at_once_that_no_connection_is_to_be_had(

@@ -255,7 +255,8 @@ class ReadPool:
             raise errors.DatabaseUnavailable(message)
         with translated():
             try:
-                connection = await self._pool.acquire(timeout=patience_seconds)
+                async with asyncio.timeout(patience_seconds):  # the pool's own makes a task for it
+                    connection = await self._pool.acquire()
             except TimeoutError:
                 # Some are still being opened, or came free while the loop told this one: that is load, too.
                 if not self._pool.get_size():

@@ -3,11 +3,14 @@
 ::
 
     asks ─▶ waiting ids ──(a lane's statement is under way)──▶ its next one: job_id = any (…)
+
+A lane keeps its connection for a moment: to borrow one takes longer than to ask.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final, Generic, Protocol, TypeVar
 
@@ -23,6 +26,9 @@ is for a second lane."""
 
 LANES: Final = 2
 """Statements at a time. One for as long as it can take all who wait: the fuller, the less each costs."""
+
+LINGER_SECONDS: Final = 0.02
+"""How long a lane waits for the next who asks before it gives its connection back."""
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -47,6 +53,7 @@ class Lookups(Generic[T]):
         self._waiting: list[tuple[str, asyncio.Future[T | None]]] = []
         self._running: set[asyncio.Task[None]] = set()
         self._connected = 0
+        self._asked = asyncio.Event()
 
     async def find(self, job_id: str) -> T | None:
         """What the statement finds of a job; None if nothing. Safe to cancel.
@@ -59,6 +66,7 @@ class Lookups(Generic[T]):
             raise errors.Overloaded(f"{MOST_WAITING} reads are waiting")
         found: asyncio.Future[T | None] = asyncio.get_running_loop().create_future()
         self._waiting.append((job_id, found))
+        self._asked.set()
         if len(self._running) < LANES and len(self._waiting) > len(self._running) * TOGETHER:
             self._running.add(asyncio.create_task(self._run()))
         return await found
@@ -75,13 +83,13 @@ class Lookups(Generic[T]):
             self._running.discard(lane)
 
     async def _answer(self) -> None:
-        """Answer until nobody waits, on one connection; what fails is told to those that it was for."""
+        """Answer until nobody asks any more, on one connection; what fails is told to those it was for."""
         asked: Sequence[tuple[str, asyncio.Future[T | None]]] = ()
         try:
             async with self._pool.connection(patience_seconds=engine.CALLER_PATIENCE_SECONDS) as connection:
                 self._connected += 1
                 try:
-                    while self._waiting:
+                    while await self._somebody_asks() and not connection.is_closed():
                         asked = self._next()
                         found = await self._statement(connection, {job_id for job_id, _ in asked})
                         for job_id, waiting in asked:
@@ -100,6 +108,15 @@ class Lookups(Generic[T]):
                     waiting.set_exception(told)
             if not isinstance(error, Exception):
                 raise
+
+    async def _somebody_asks(self) -> bool:
+        """Whether somebody waits, now or in a moment."""
+        if not self._waiting:
+            self._asked.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LINGER_SECONDS):
+                    await self._asked.wait()
+        return bool(self._waiting)
 
     def _next(self) -> Sequence[tuple[str, asyncio.Future[T | None]]]:
         asked, self._waiting = self._waiting[:TOGETHER], self._waiting[TOGETHER:]
