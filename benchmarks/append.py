@@ -22,20 +22,23 @@ PUBLISHERS = 128
 CHANNELS = 8
 EVENTS_A_MESSAGE = 10
 SECONDS = 10.0
+LONG_SECONDS = 40.0
+"""So long that the kernel comes to write what Postgres left to it: half a minute later."""
+
 PGBENCH_CLIENTS = 32
 PGBENCH = shutil.which("pgbench") or str(next(Path("/usr/lib/postgresql").glob("*/bin/pgbench"), "pgbench"))
 INSERT = f"insert into plain (payload) values (decode(repeat('61', {harness.EVENT_BYTES}), 'hex'));\n"  # noqa: S608
 
 
 async def through_append_stream(
-    service: harness.Service, *, publishers: int, events: int, rate: float = 0
+    service: harness.Service, *, publishers: int, events: int, rate: float = 0, seconds: float = SECONDS
 ) -> tuple[float, list[float]]:
     """Events a second, and the milliseconds that each message took; a closed loop unless a rate is given.
 
     The rate is of events a second in all.
     """
     before = await harness.recorded(service.postgres)
-    options = (service.grpc_port, CHANNELS, publishers, before, SECONDS, *([rate / events] if rate else ()))
+    options = (service.grpc_port, CHANNELS, publishers, before, seconds, *([rate / events] if rate else ()))
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, str(Path(__file__).with_name("writer.py")), *map(str, options)),
         stdin=asyncio.subprocess.PIPE,
@@ -77,12 +80,12 @@ async def measure() -> list[harness.Row]:
         what = f"pgbench, plain insert, {PGBENCH_CLIENTS} clients"
         rows = [harness.Row(what=what, value=plain, unit="rows/s", ratio=1.0)]
 
-        async def append(publishers: int, events: int, rate: float = 0) -> float:
+        async def append(publishers: int, events: int, rate: float = 0, seconds: float = SECONDS) -> float:
             reached, delays = await through_append_stream(
-                service, publishers=publishers, events=events, rate=rate
+                service, publishers=publishers, events=events, rate=rate, seconds=seconds
             )
-            shares = ", ".join(f"p{p} {harness.percentile(delays, p):.1f} ms" for p in (50, 99))
-            loop = ", open loop at half of that" if rate else ""
+            shares = ", ".join(f"p{p} {harness.percentile(delays, p):.1f} ms" for p in (50, 90, 99))
+            loop = f", open loop at half of that for {seconds:g} s" if rate else ""
             what = f"AppendStream, {publishers} publishers, {events} events a message{loop}"
             ratio = None if rate else reached / plain
             note = f"{shares} a message"
@@ -94,7 +97,10 @@ async def measure() -> list[harness.Row]:
         await append(32, 50)
         await append(PUBLISHERS, 1)
         most = await append(PUBLISHERS, EVENTS_A_MESSAGE)
+        # As in a database that has run for a while.
+        await harness.checkpoint(service.postgres)
         await append(PUBLISHERS, EVENTS_A_MESSAGE, rate=most / 2)
+        await append(PUBLISHERS, EVENTS_A_MESSAGE, rate=most / 2, seconds=LONG_SECONDS)
     return rows
 
 

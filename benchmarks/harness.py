@@ -179,6 +179,15 @@ async def recorded(dsn: str) -> int:
         await connection.close()
 
 
+async def checkpoint(dsn: str) -> None:
+    """Have Postgres write all that it holds, and keep the files of its own log to use them again."""
+    connection = await asyncpg.connect(dsn)
+    try:
+        await connection.execute("checkpoint")
+    finally:
+        await connection.close()
+
+
 def resident_bytes(pid: int) -> int:
     """Memory that a process has in RAM."""
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")

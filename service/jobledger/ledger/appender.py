@@ -28,9 +28,9 @@ from jobledger.model import completion, event
 from jobledger.model.principal import Principal
 from jobledger.store import engine, eventlog
 
-BATCH_EVENTS: Final = 256
+BATCH_EVENTS: Final = 512
 """Events a transaction: so few that the next ones are decoded and checked while Postgres writes these. With
-four times as many, each of the two waits for the other."""
+all that a thousand callers send at once, each of the two waits for the other."""
 
 BATCH_BYTES: Final = 2 * 1024 * 1024
 """Bytes a transaction, of large rank tables for the same reason; a larger request still goes as one."""
