@@ -8,6 +8,7 @@ import gc
 import socket
 import threading
 import time
+import weakref
 from collections.abc import AsyncGenerator, Iterator
 from typing import Any, cast
 
@@ -149,6 +150,32 @@ async def test_idle_streams_keep_no_event_and_no_queue() -> None:
         await client.until(lambda: client.trailers.keys() >= set(calls))
         assert running.open_calls == 20
         assert held() <= before
+
+
+@pytest.mark.parametrize("how", ["the connection", "its stream"])
+async def test_nothing_of_a_call_whose_client_left_waits_for_the_collector(how: str) -> None:
+    calls: list[weakref.ref[streaming.Call]] = []
+
+    async def follow(call: streaming.Call, request: bytes) -> None:
+        calls.append(weakref.ref(call))
+        await wait_at_the_head(call, request)
+
+    async with transport.serving({"/test.Test/Call": methods.server_stream(follow)}) as (running, port):
+        gc.collect()
+        gc.disable()
+        try:
+            async with transport.RawClient.connected(port) as client:
+                stream = client.call("/test.Test/Call")
+                await client.flush()
+                await client.until(lambda: stream in client.trailers)
+                if how == "its stream":
+                    client.h2.reset_stream(stream)
+                    await client.flush()
+                    await transport.becomes_true(lambda: running.open_calls == 0)
+            await transport.becomes_true(lambda: running.open_calls == 0)
+            await transport.becomes_true(lambda: calls[0]() is None)
+        finally:
+            gc.enable()
 
 
 def held() -> int:

@@ -173,6 +173,7 @@ class ServiceServer:
             with logs.request(method=asked.path, peer=call.peer_address):
                 await self._run(call, method)
         finally:
+            call.forget_task()
             self._calls.discard(call)
             if not self._calls:
                 self._idle.set()
