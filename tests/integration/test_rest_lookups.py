@@ -54,13 +54,27 @@ async def test_lane_keeps_its_connection_for_the_next_who_asks(
 
 
 async def test_lane_gives_its_connection_back_when_nobody_asks(database: str) -> None:
-    pool = engine.ReadPool(database, size=1)
+    pool = engine.ReadPool(database, size=2)
     await pool.open()
     shared = lookups.Lookups(pool, jobs.heads)
     for job_id in ("a", "b"):
         assert await shared.find(job_id) is None
-        async with pool.connection() as connection:
-            assert await connection.fetchval("select 1") == 1
+        async with pool.connection(), pool.connection() as last:
+            assert await last.fetchval("select 1") == 1
+    await pool.close()
+
+
+async def test_lane_keeps_no_connection_that_others_wait_for(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lookups, "LINGER_SECONDS", 60)
+    pool = engine.ReadPool(database, size=2)
+    await pool.open()
+    shared = lookups.Lookups(pool, jobs.heads)
+    async with pool.connection():
+        assert await shared.find("a") is None
+        async with pool.connection(patience_seconds=30) as other:
+            assert await other.fetchval("select 1") == 1
     await pool.close()
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
 from collections.abc import AsyncIterator
 from typing import Final
 
 import pytest
 
+from jobledger import errors
 from jobledger.store import engine
 
 LARGE: Final = 64 * 1024 * 1024
@@ -32,6 +34,17 @@ async def test_what_the_kernel_does_not_take_is_seen_until_it_is_sent(writing: e
     assert 0 < engine.unsent_bytes(writing) < LARGE
     await running
     assert engine.unsent_bytes(writing) == 0
+
+
+async def test_connection_that_is_lost_as_it_is_made_is_postgres_being_away(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lost(_: engine.Own) -> None:
+        raise OSError(errno.EBADF, "Bad file descriptor")
+
+    monkeypatch.setattr(engine, "_send_much_at_once", lost)
+    with pytest.raises(errors.DatabaseUnavailable):
+        await engine.connect_for_writing(database)
 
 
 async def test_unix_socket_takes_more_than_the_system_has_it_take(writing: engine.Own) -> None:

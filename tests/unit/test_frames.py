@@ -220,6 +220,19 @@ def test_broken_call_ends_the_connection_as_in_h2(broken: bytes) -> None:
     assert goodbyes[0]
 
 
+def test_control_frame_that_is_cut_by_the_end_of_a_read_leaves_what_follows_to_be_set_by_hand() -> None:
+    pair = Pair(frames.H2Connection)
+    pair.client.send_headers(1, transport.request_headers("/test.Test/Call"))
+    pair.send()
+    pair.client.increment_flow_control_window(1000)
+    pair.client.send_data(1, b"12345")
+    data = pair.client.data_to_send()
+
+    found = [*pair.server.receive_data(data[:11]), *pair.server.receive_data(data[11:])]
+
+    assert [type(each).__name__ for each in found] == ["WindowUpdated", "Piece"]
+
+
 def test_calls_with_the_same_headers_are_decoded_once_until_the_table_changes() -> None:
     pair = Pair(frames.H2Connection)
     call = Act(kind="call", more=[("b", "1")], size=5, cut=0, table=0)

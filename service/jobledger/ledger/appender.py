@@ -36,13 +36,13 @@ BATCH_BYTES: Final = 2 * 1024 * 1024
 """Bytes a transaction, of large rank tables for the same reason; a larger request still goes as one."""
 
 ANSWER_SECONDS: Final = 0.01
-"""The longest that callers wait for their answer after the commit, while the next batch is worked out."""
+"""How long callers wait for their answer after the commit while the next batch is worked out."""
 
 SENT_SECONDS: Final = 0.001
 """Between two looks whether Postgres has taken all of a batch: while callers are told nothing is sent."""
 
 SENT_LOOKS: Final = 20
-"""So many; a Postgres that takes no more keeps nobody waiting whose events are recorded."""
+"""So many; a Postgres that takes no more keeps nobody waiting for long whose events are recorded."""
 
 FEW_ANSWERS: Final = 8
 """So few callers are told at once: that keeps no batch waiting."""

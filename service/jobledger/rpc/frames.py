@@ -31,7 +31,12 @@ _FRAME: Final = struct.Struct(">BHBBI")
 
 _DATA: Final = 0
 _HEADERS: Final = 1
+_RESET: Final = 3
+_SETTINGS: Final = 4
+_PING: Final = 6
 _WINDOW_UPDATE: Final = 8
+_OF_A_STREAM: Final = frozenset({_DATA, _HEADERS, _RESET, _WINDOW_UPDATE})
+_OF_NO_STREAM: Final = frozenset({_SETTINGS, _PING, _WINDOW_UPDATE})
 _STREAM: Final = (1 << 31) - 1
 """Without the reserved bit."""
 
@@ -164,7 +169,7 @@ class H2Connection(connection.H2Connection):
         return True
 
     def send(self, stream_id: int, data: bytes) -> bool:
-        """Send data on a stream whose answer was begun; whether the windows allowed it."""
+        """Send data on a stream whose answer is begun, if the windows have room; whether it was sent."""
         called = self.streams.get(stream_id)
         size = len(data)
         if (
@@ -213,8 +218,8 @@ class H2Connection(connection.H2Connection):
         high, low, kind, _, number = _FRAME.unpack_from(data, at)
         size = (high << 16) + low
         end = at + _FRAME.size + size
-        # h2 refuses some others by their head alone.
-        may_wait = kind in {_DATA, _HEADERS} and number & _STREAM
+        # h2 refuses some by their head alone.
+        may_wait = kind in (_OF_A_STREAM if number & _STREAM else _OF_NO_STREAM)
         return end if size <= self.max_inbound_frame_size and (may_wait or end <= len(data)) else 0
 
     def _taken_by_hand(self, data: bytes, at: int, end: int) -> tuple[WholeCall | Piece | None, int]:
@@ -224,7 +229,7 @@ class H2Connection(connection.H2Connection):
             h2.exceptions.ProtocolError: The connection is over.
         """
         _, _, kind, flags, number = _FRAME.unpack_from(data, at)
-        if kind == _DATA and not flags and self._is_plain(number, end - at - _FRAME.size):
+        if kind == _DATA and not flags and self._count_plain(number, end - at - _FRAME.size):
             return Piece(number, data[at + _FRAME.size : end]), end
         if kind == _HEADERS and flags == _END_HEADERS and self._opens(number):
             end_of_call = self._end_of_body(data, end, number)
@@ -236,8 +241,8 @@ class H2Connection(connection.H2Connection):
                     raise
         return None, end
 
-    def _is_plain(self, number: int, size: int) -> bool:
-        """Whether so much data may come of a stream; then it is counted."""
+    def _count_plain(self, number: int, size: int) -> bool:
+        """Count so much data of a stream against both windows; False if h2 has something to say to it."""
         called = self.streams.get(number)
         if called is None or called.state_machine.state is not stream.StreamState.OPEN:
             return False

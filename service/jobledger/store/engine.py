@@ -152,13 +152,17 @@ async def connect(dsn: str) -> Own:
 async def connect_for_writing(dsn: str) -> Own:
     """Open a connection for the appender: large values are compressed with lz4 where the server has it."""
     connection = await connect(dsn)
-    with translated():
-        # Not in the schema's DDL, so that a dump restores on a server without lz4.
-        await connection.execute(
-            "select set_config('default_toast_compression', 'lz4', false) from pg_settings"
-            " where name = 'default_toast_compression' and 'lz4' = any (enumvals)"
-        )
-    _send_much_at_once(connection)
+    try:
+        with translated():
+            # Not in the schema's DDL, so that a dump restores on a server without lz4.
+            await connection.execute(
+                "select set_config('default_toast_compression', 'lz4', false) from pg_settings"
+                " where name = 'default_toast_compression' and 'lz4' = any (enumvals)"
+            )
+            _send_much_at_once(connection)
+    except BaseException:
+        connection.terminate()
+        raise
     return connection
 
 
@@ -239,6 +243,12 @@ class ReadPool:
         """Close every connection, at once."""
         if self._pool is not None:
             self._pool.terminate()
+
+    @property
+    def has_more(self) -> bool:
+        """Whether who asks for a connection now would have one without waiting for another to come back."""
+        pool = self._pool
+        return pool is not None and (pool.get_idle_size() > 0 or pool.get_size() < pool.get_max_size())
 
     @contextlib.asynccontextmanager
     async def connection(

@@ -4,7 +4,7 @@
 
     asks ─▶ waiting ids ──(a lane's statement is under way)──▶ its next one: job_id = any (…)
 
-A lane keeps its connection for a moment: to borrow one takes longer than to ask.
+A lane keeps its connection for a moment if others can have one: to borrow one takes longer than to ask.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class Lookups(Generic[T]):
 
     async def _somebody_asks(self) -> bool:
         """Whether somebody waits, now or in a moment."""
-        if not self._waiting:
+        if not self._waiting and self._pool.has_more:
             self._asked.clear()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LINGER_SECONDS):
