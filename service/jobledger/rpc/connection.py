@@ -113,14 +113,14 @@ class Tasks(protocol.AbstractHandler):
 
 class _Events(protocol.EventsProcessor):
     def process(self, event: h2.events.Event) -> None:
-        # grpclib raises on what it does not know, which asyncio takes for the end of the connection.
-        if isinstance(event, h2.events.UnknownFrameReceived | h2.events.AlternativeServiceAvailable):
-            return
         match event:
             case frames.Piece():
                 self._take_piece(event)
             case frames.WholeCall():
                 self._take_call(event)
+            case h2.events.UnknownFrameReceived() | h2.events.AlternativeServiceAvailable():
+                # grpclib raises on what it does not know, which asyncio takes for the end of the connection.
+                pass
             case _:
                 super().process(event)
 

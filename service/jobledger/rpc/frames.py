@@ -145,24 +145,21 @@ class H2Connection(connection.H2Connection):
             called is None
             or called.state_machine.state is not stream.StreamState.HALF_CLOSED_REMOTE
             or called.state_machine.headers_sent
-            or self.state_machine.state is not connection.ConnectionState.SERVER_OPEN
             or self.encoder.header_table.resized  # the next block must say so first
-            or size > self.outbound_flow_control_window
-            or size > called.outbound_flow_control_window
             or size > self.max_outbound_frame_size
+            or not self._may_carry(size, stream_id)
         ):
             return False
         del self.streams[stream_id]
         self._closed_streams[stream_id] = stream.StreamClosedBy.SEND_END_STREAM
         self.outbound_flow_control_window -= size
-        high, low = divmod(size, 1 << 16)
         self._data_to_send += b"".join(
             (
-                _FRAME.pack(0, len(_HEAD), _HEADERS, _END_HEADERS, stream_id),
+                _head(len(_HEAD), _HEADERS, _END_HEADERS, stream_id),
                 _HEAD,
-                _FRAME.pack(high, low, _DATA, 0, stream_id),
+                _head(size, _DATA, 0, stream_id),
                 framed,
-                _FRAME.pack(0, len(_TRAILERS), _HEADERS, _END_HEADERS | _END_STREAM, stream_id),
+                _head(len(_TRAILERS), _HEADERS, _END_HEADERS | _END_STREAM, stream_id),
                 _TRAILERS,
             )
         )
@@ -176,17 +173,14 @@ class H2Connection(connection.H2Connection):
             called is None
             or called.state_machine.state not in _MAY_SEND
             or not called.state_machine.headers_sent
-            or self.state_machine.state is not connection.ConnectionState.SERVER_OPEN
-            or size > self.outbound_flow_control_window
-            or size > called.outbound_flow_control_window
+            or not self._may_carry(size, stream_id)
         ):
             return False
         self.outbound_flow_control_window -= size
         called.outbound_flow_control_window -= size
         most = self.max_outbound_frame_size
         for at in range(0, size, most):
-            high, low = divmod(min(most, size - at), 1 << 16)
-            self._data_to_send += _FRAME.pack(high, low, _DATA, 0, stream_id)
+            self._data_to_send += _head(min(most, size - at), _DATA, 0, stream_id)
             self._data_to_send += data[at : at + most] if size > most else data
         return True
 
@@ -202,6 +196,11 @@ class H2Connection(connection.H2Connection):
         if more:
             self._data_to_send += _window_update(stream_id, more)
         return bool(increment or more)
+
+    def _may_carry(self, size: int, stream_id: int) -> bool:
+        """Whether the connection is open, and both windows have room for so much data of a stream."""
+        is_open = self.state_machine.state is connection.ConnectionState.SERVER_OPEN
+        return is_open and size <= self.local_flow_control_window(stream_id)
 
     def _is_between_frames(self) -> bool:
         """Whether the connection is open, and h2 neither keeps a part of a frame nor waits for headers."""
@@ -313,4 +312,8 @@ class H2Connection(connection.H2Connection):
 
 
 def _window_update(stream_id: int, increment: int) -> bytes:
-    return _FRAME.pack(0, 4, _WINDOW_UPDATE, 0, stream_id) + increment.to_bytes(4, "big")
+    return _head(4, _WINDOW_UPDATE, 0, stream_id) + increment.to_bytes(4, "big")
+
+
+def _head(size: int, kind: int, flags: int, stream_id: int) -> bytes:
+    return _FRAME.pack(size >> 16, size & 0xFFFF, kind, flags, stream_id)

@@ -14,7 +14,7 @@ import msgspec
 
 from jobledger.model import chain, event, job, parts, searchkeys, selection
 from jobledger.model.signal import Signal
-from jobledger.store import engine, eventlog
+from jobledger.store import engine, eventlog, ledgerinfo
 
 _FOLDED = (
     "job_id",
@@ -69,7 +69,7 @@ _CURRENT = f"select {FOLDED_NAMES} from jobs where job_id = any ($1::text[])"  #
 # $1 job ids, $2 position
 _UNCHANGED = "select job_id from jobs where job_id = any ($1::text[]) and last_position <= $2"
 
-_EPOCH = "(select epoch from ledger_epochs order by number desc limit 1) as epoch"
+_EPOCH = f"({ledgerinfo.EPOCH}) as epoch"
 
 # $1 job id; the rank table is null where there is none, and where it came in parts
 _WITH_RANK_TABLE = f"""

@@ -10,9 +10,12 @@ import msgspec
 from jobledger.model import event
 from jobledger.store import engine, eventlog
 
+EPOCH = "select epoch from ledger_epochs order by number desc limit 1"
+"""SQL for the name of the present history."""
+
 _INFO = f"""
     select default_region, floor,
-           (select epoch from ledger_epochs order by number desc limit 1) as epoch,
+           ({EPOCH}) as epoch,
            (select uuid from job_events where position > floor order by position limit 1) as first_uuid,
            ({eventlog.LAST}) as head
     from ledger_info
