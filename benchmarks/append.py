@@ -10,9 +10,11 @@ import asyncio
 import json
 import re
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import asyncpg
@@ -20,12 +22,18 @@ import harness
 
 PUBLISHERS = 128
 CHANNELS = 8
-EVENTS_A_MESSAGE = 10
+EVENTS = 10
+"""Of a message."""
+
+SHAPES = ((PUBLISHERS, EVENTS), (1, 1), (1, 200), (32, 50), (PUBLISHERS, 1))
+"""Publishers, and events a message."""
+
 SECONDS = 10.0
 LONG_SECONDS = 40.0
 """So long that the kernel comes to write what Postgres left to it: half a minute later."""
 
 PGBENCH_CLIENTS = 32
+PGBENCH_SECONDS = 5.0
 PGBENCH = shutil.which("pgbench") or str(next(Path("/usr/lib/postgresql").glob("*/bin/pgbench"), "pgbench"))
 INSERT = f"insert into plain (payload) values (decode(repeat('61', {harness.EVENT_BYTES}), 'hex'));\n"  # noqa: S608
 
@@ -55,12 +63,14 @@ async def through_append_stream(
 async def plain_inserts(dsn: str) -> float:
     """Rows a second of pgbench, one a transaction, of the same size, on the same server."""
     connection = await asyncpg.connect(dsn)
-    await connection.execute("create table plain (position bigserial primary key, payload bytea not null)")
+    await connection.execute(
+        "create table if not exists plain (position bigserial primary key, payload bytea not null)"
+    )
     await connection.close()
     with tempfile.NamedTemporaryFile("w", suffix=".sql") as script:
         script.write(INSERT)
         script.flush()
-        clients = ("-c", str(PGBENCH_CLIENTS), "-j", "2", "-T", str(int(SECONDS)))
+        clients = ("-c", str(PGBENCH_CLIENTS), "-j", "2", "-T", str(max(1, round(PGBENCH_SECONDS))))
         done = await asyncio.to_thread(
             subprocess.run,
             [PGBENCH, "-n", "-M", "prepared", *clients, "-f", script.name, dsn],
@@ -74,34 +84,56 @@ async def plain_inserts(dsn: str) -> float:
 
 
 async def measure() -> list[harness.Row]:
-    """All of it."""
+    """All of it. The peer runs before and after each: a shared machine changes its speed by the minute."""
     async with harness.serving() as service:
-        plain = await plain_inserts(service.postgres)
-        what = f"pgbench, plain insert, {PGBENCH_CLIENTS} clients"
-        rows = [harness.Row(what=what, value=plain, unit="rows/s", ratio=1.0)]
-
-        async def append(publishers: int, events: int, rate: float = 0, seconds: float = SECONDS) -> float:
-            reached, delays = await through_append_stream(
-                service, publishers=publishers, events=events, rate=rate, seconds=seconds
-            )
-            shares = ", ".join(f"p{p} {harness.percentile(delays, p):.1f} ms" for p in (50, 90, 99))
-            loop = f", open loop at half of that for {seconds:g} s" if rate else ""
-            what = f"AppendStream, {publishers} publishers, {events} events a message{loop}"
-            ratio = None if rate else reached / plain
-            note = f"{shares} a message"
-            rows.append(harness.Row(what=what, value=reached, unit="events/s", ratio=ratio, note=note))
-            return reached
-
-        await append(1, 1)
-        await append(1, 200)
-        await append(32, 50)
-        await append(PUBLISHERS, 1)
-        most = await append(PUBLISHERS, EVENTS_A_MESSAGE)
+        plain = [await plain_inserts(service.postgres)]
+        rows: list[harness.Row] = []
+        rates: dict[tuple[int, int], float] = {}
+        for publishers, events in SHAPES:
+            reached, delays = await through_append_stream(service, publishers=publishers, events=events)
+            plain.append(await plain_inserts(service.postgres))
+            rates[publishers, events] = reached
+            beside = statistics.mean(plain[-2:])
+            rows.append(_row(publishers, events, reached, delays, ratio=reached / beside))
         # As in a database that has run for a while.
         await harness.checkpoint(service.postgres)
-        await append(PUBLISHERS, EVENTS_A_MESSAGE, rate=most / 2)
-        await append(PUBLISHERS, EVENTS_A_MESSAGE, rate=most / 2, seconds=LONG_SECONDS)
-    return rows
+        for seconds in (SECONDS, LONG_SECONDS):
+            reached, delays = await through_append_stream(
+                service,
+                publishers=PUBLISHERS,
+                events=EVENTS,
+                rate=rates[PUBLISHERS, EVENTS] / 2,
+                seconds=seconds,
+            )
+            how = f", open loop at half of that for {seconds:g} s"
+            rows.append(_row(PUBLISHERS, EVENTS, reached, delays, how=how))
+    peer = harness.Row(
+        what=f"pgbench, plain insert, {PGBENCH_CLIENTS} clients",
+        value=statistics.mean(plain),
+        unit="rows/s",
+        ratio=1.0,
+        note=f"before and after each of the next five, {min(plain):,.0f} to {max(plain):,.0f}",
+    )
+    return [peer, *rows]
+
+
+def _row(
+    publishers: int,
+    events: int,
+    reached: float,
+    delays: Sequence[float],
+    *,
+    how: str = "",
+    ratio: float | None = None,
+) -> harness.Row:
+    shares = ", ".join(f"p{p} {harness.percentile(delays, p):.1f} ms" for p in (50, 90, 99))
+    return harness.Row(
+        what=f"AppendStream, {publishers} publishers, {events} events a message{how}",
+        value=reached,
+        unit="events/s",
+        ratio=ratio,
+        note=f"{shares} a message",
+    )
 
 
 async def main() -> None:

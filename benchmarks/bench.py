@@ -56,7 +56,7 @@ async def measure(scale: float, *, full: bool) -> AsyncGenerator[Tables]:
     tables: dict[str, Sequence[harness.Row] | str] = {}
     for title, work in (
         ("Appends, beside pgbench", append.measure),
-        ("One event a call, beside aiohttp's hello", lambda: single.measure(seconds)),
+        ("One event a call, beside aiohttp's hello", lambda: single.measure(seconds / 2)),
         ("Rank tables of 20 KB", lambda: ranktables.measure(scaled(10_000))),
         ("Two processes on one Postgres, beside one", lambda: processes.measure(seconds)),
         ("Replay and fan-out, beside NATS JetStream", lambda: replay.measure(scaled(100_000))),
