@@ -20,6 +20,7 @@ from jobledger import heap
 from jobledger.ledger import admission, appender, batch
 from jobledger.model import event
 from jobledger.model.principal import Principal
+from jobledger.store import engine
 from jobledger.wire import messages
 
 PUBLISHERS = 32
@@ -70,8 +71,11 @@ def submissions(tables: list[str], count: int) -> list[event.Submission]:
 async def at_the_appender(dsn: str, given: list[event.Submission]) -> float:
     """Events a second of this process's own appender, without gRPC and without readers."""
     heap.keep()  # as the service does
+    pool = engine.ReadPool(dsn, size=2)
+    await pool.open()
     appending = appender.Appender(
         dsn=dsn,
+        pool=pool,
         admission=admission.Admission(zone=ZoneInfo("UTC"), detail_limit_bytes=4 << 20),
         rules=batch.Rules(default_region="default", event_limit_bytes=4 << 20),
         queue_events=20_000,
@@ -93,6 +97,7 @@ async def at_the_appender(dsn: str, given: list[event.Submission]) -> float:
     took = time.perf_counter() - began
     appending.close()
     await running
+    await pool.close()
     return len(given) / took
 
 

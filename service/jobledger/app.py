@@ -179,6 +179,7 @@ async def running(settings: Settings, dsn: str, *, share_ports: bool = False) ->
 
         appending = appender.Appender(
             dsn=dsn,
+            pool=pool,
             admission=admission.Admission(zone=settings.zone, detail_limit_bytes=settings.detail_limit_bytes),
             rules=batch.Rules(
                 default_region=info.default_region, event_limit_bytes=settings.event_limit_bytes

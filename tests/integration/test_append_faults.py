@@ -225,7 +225,7 @@ async def test_unexpected_failure_is_answered_and_the_next_append_works(
 
     async with ledgers.running(database) as ledger:
         with monkeypatch.context() as patch:
-            patch.setattr(batch, "_outcome", broken)
+            patch.setattr(batch.Batch, "record", broken)
             with pytest.raises(errors.Unavailable, match="retry with the same uuids"):
                 await ledger.append(events.submission("a"))
         await ledger.receipts(events.submission("b"))

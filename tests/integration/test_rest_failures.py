@@ -28,6 +28,7 @@ async def away(ledger: ledgers.Ledger) -> AsyncIterator[rest.Rest]:
     await pool.open()
     appending = appender.Appender(
         dsn=rest.NOWHERE,
+        pool=pool,
         admission=admission.Admission(zone=ZoneInfo("UTC"), detail_limit_bytes=1 << 20),
         rules=batch.Rules(default_region="default", event_limit_bytes=1 << 20),
         queue_events=10,

@@ -33,6 +33,7 @@ CHANGES = (
     "insert into ledger_epochs (epoch, from_position, number) values (gen_random_uuid(), 2, 2)",
     "update ledger_epochs set epoch = gen_random_uuid()",
     "update ledger_info set floor = 1",
+    "insert into view_rebuilds values (1, 0, 1)",
     "update alembic_version set version_num = '0001'",
     "analyze",
 )

@@ -16,7 +16,7 @@ import asyncpg
 
 from jobledger.ledger import admission, batch
 from jobledger.model import chain, event
-from jobledger.store import appends, engine, eventlog
+from jobledger.store import engine, eventlog
 from jobledger.trace import events as trace_events
 from jobledger.trace import generated, pods
 
@@ -94,20 +94,10 @@ async def record_as_it_happened(dsn: str, timed: Sequence[Timed]) -> None:
 
 
 async def _record(connection: engine.Own, timed: Sequence[Timed]) -> None:
-    state = await appends.state(connection, [], {submission.signal.job_id for _, submission in timed})
-    recording = batch._Recording(
-        rules=batch.Rules(default_region="default", event_limit_bytes=4_194_304),
-        position=state.position,
-        hash=state.hash,
-        recorded_at=chain.EPOCH,
-        known={},
-        jobs=dict(state.jobs),
-        rank_tables={},
-        rows=[],
-        changed={},
-    )
-    for moment, submission in timed:
-        recording.recorded_at = moment
-        outcome = batch._outcome(recording, DOOR.admit(submission, publisher=PUBLISHER))
+    recording = batch.Batch(batch.Rules(default_region="default", event_limit_bytes=4_194_304))
+    drafts = [DOOR.admit(submission, publisher=PUBLISHER) for _, submission in timed]
+    await recording.ask(connection, drafts)
+    for (moment, _), draft in zip(timed, drafts, strict=True):
+        outcome = recording.record(draft, moment)
         assert isinstance(outcome, event.Receipt), outcome
-    await appends.write(connection, recording.rows, recording.changed.values(), before=state.jobs)
+    await recording.write(connection)

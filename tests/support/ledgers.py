@@ -87,6 +87,7 @@ async def running(
     pages = pagecache.PageCache(pool, limit_bytes=page_cache_bytes)
     appending = appender.Appender(
         dsn=dsn,
+        pool=pool,
         admission=admission.Admission(zone=ZoneInfo("Asia/Shanghai"), detail_limit_bytes=4 << 20),
         rules=batch.Rules(default_region="default", event_limit_bytes=EVENT_LIMIT_BYTES),
         queue_events=queue_events,

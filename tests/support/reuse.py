@@ -40,6 +40,7 @@ _STATE: Final = """
         UNION ALL SELECT count(*)::text FROM pg_depend
         UNION ALL SELECT x::text FROM ledger_info AS x
         UNION ALL SELECT x::text FROM ledger_epochs AS x
+        UNION ALL SELECT x::text FROM view_rebuilds AS x
         UNION ALL SELECT x::text FROM alembic_version AS x
     ) AS everything
 """

@@ -89,3 +89,55 @@ async def test_an_empty_queue_takes_a_request_of_any_size() -> None:
 
     assert len(list(queued.emptied())) == 1
     queued.put(waiting("small"))
+
+
+async def test_who_waits_for_events_hears_of_the_one_that_makes_them_enough() -> None:
+    queued = queue()
+    enough = asyncio.create_task(queued.holds(3))
+    queued.put(waiting("a"))
+    queued.put(waiting("b"))
+    await asyncio.sleep(0)
+    assert not enough.done()
+
+    queued.put(waiting("c"))
+
+    await asyncio.wait_for(enough, 60)
+
+
+async def test_events_that_wait_already_are_not_waited_for() -> None:
+    queued = queue()
+    queued.put(waiting("a", 3))
+
+    await asyncio.wait_for(queued.holds(3), 60)
+
+
+async def test_waking_tells_who_waits_without_events() -> None:
+    queued = queue()
+    waits = asyncio.create_task(queued.holds(1))
+    await asyncio.sleep(0)
+
+    queued.wake()
+
+    await asyncio.wait_for(waits, 60)
+
+
+async def test_who_is_cancelled_takes_nothing_from_who_waits_after_it() -> None:
+    queued = queue()
+    first = asyncio.create_task(queued.holds(5))
+    await asyncio.sleep(0)
+    first.cancel()
+    second = asyncio.create_task(queued.holds(1))
+    await asyncio.wait([first])
+
+    queued.put(waiting("a"))
+
+    await asyncio.wait_for(second, 60)
+
+
+async def test_what_was_taken_before_counts_for_the_same_batch() -> None:
+    queued = queue()
+    taken = [waiting("before", 3)]
+    queued.put(waiting("large", 2))
+
+    assert queued.take(most_events=4, most_bytes=1_000, besides=taken) == []
+    assert len(queued.take(most_events=5, most_bytes=1_000, besides=taken)) == 1

@@ -16,24 +16,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Final, TypeAlias
 
 import msgspec
 
 from jobledger import errors
-from jobledger.ledger import admission, batch, beside, fairqueue
+from jobledger.ledger import admission, ahead, batch, beside, fairqueue
 from jobledger.model import completion, event
 from jobledger.model.principal import Principal
 from jobledger.store import engine, eventlog
-
-BATCH_EVENTS: Final = 512
-"""Events a transaction: so few that the next ones are decoded and checked while Postgres writes these. With
-all that a thousand callers send at once, each of the two waits for the other."""
-
-BATCH_BYTES: Final = 2 * 1024 * 1024
-"""Bytes a transaction, of large rank tables for the same reason; a larger request still goes as one."""
 
 ANSWER_SECONDS: Final = 0.01
 """How long callers wait for their answer after the commit while the next batch is worked out."""
@@ -73,6 +65,7 @@ class Appender:
         self,
         *,
         dsn: str,
+        pool: engine.ReadPool,
         admission: admission.Admission,
         rules: batch.Rules,
         queue_events: int,
@@ -84,7 +77,7 @@ class Appender:
         self._rules = rules
         self._on_commit = on_commit
         self._queue = fairqueue.FairQueue(limit_events=queue_events, limit_bytes=queue_bytes)
-        self._arrived = asyncio.Event()
+        self._ahead = ahead.Ahead(self._queue, pool, rules)
         self._closing = False
         self._connection: engine.Own | None = None
         self._answers: list[tuple[fairqueue.Waiting, list[_Result]]] = []
@@ -98,12 +91,12 @@ class Appender:
     @property
     def queued_events(self) -> int:
         """Events that wait."""
-        return self._queue.events
+        return self._queue.events + sum(len(waiting.drafts) for waiting in self._ahead.requests)
 
     @property
     def queued_bytes(self) -> int:
         """About what they take."""
-        return self._queue.size_bytes
+        return self._queue.size_bytes + sum(waiting.size_bytes for waiting in self._ahead.requests)
 
     async def append(
         self, submissions: Sequence[event.Submission | errors.EventError], principal: Principal
@@ -151,34 +144,33 @@ class Appender:
         size = sum(draft.size_bytes for draft in drafts)
         waiting = fairqueue.Waiting(publisher, drafts, size, asyncio.get_running_loop().create_future())
         self._queue.put(waiting)
-        self._arrived.set()
         return await waiting.done
 
     async def run(self) -> None:
         """Write batches until :meth:`close` and an empty queue; wakes on arrival."""
         try:
             while True:
-                while taken := self._queue.take(most_events=BATCH_EVENTS, most_bytes=BATCH_BYTES):
-                    await self._write(taken)
+                while (following := await self._ahead.take()).requests:
+                    await self._write(following)
                 if self._closing:
                     return
-                self._arrived.clear()
-                await self._arrived.wait()
+                await self._queue.holds(1)
         finally:
             self._answer()
             self._drop_connection()
-            for waiting in self._queue.emptied():
+            for waiting in (*self._ahead.emptied(), *self._queue.emptied()):
                 waiting.fail(errors.ShuttingDown())
 
     def close(self) -> None:
         """Take no more; :meth:`run` ends when what is queued is recorded."""
         self._closing = True
-        self._arrived.set()
+        self._queue.wake()
 
-    async def _write(self, taken: Sequence[fairqueue.Waiting]) -> None:
+    async def _write(self, following: ahead.Following) -> None:
+        taken = following.requests
         drafts = [draft for waiting in taken for draft in waiting.drafts]
         try:
-            outcomes = iter(await self._record(drafts))
+            outcomes = iter(await self._record(drafts, following.batch))
         except Exception:  # noqa: BLE001 - the outermost loop of appending
             # A bug. Whoever waits must not wait for ever, and whoever comes next must not suffer from it.
             _log.exception("a batch of %d events could not be recorded", len(drafts))
@@ -191,7 +183,7 @@ class Appender:
             raise
         else:
             self._answers += ((waiting, [next(outcomes) for _ in waiting.drafts]) for waiting in taken)
-            if not self._queue.events or len(self._answers) <= FEW_ANSWERS:
+            if not self.queued_events or len(self._answers) <= FEW_ANSWERS:
                 self._answer()
             elif self._answering is None:
                 self._answering = asyncio.get_running_loop().call_later(ANSWER_SECONDS, self._answer)
@@ -223,14 +215,16 @@ class Appender:
         else:
             self._answer()
 
-    async def _record(self, drafts: Sequence[completion.Draft]) -> list[_Result]:
+    async def _record(
+        self, drafts: Sequence[completion.Draft], ready: batch.Batch | None = None
+    ) -> list[_Result]:
         """Record drafts; one that cannot be fails alone, found by halving.
 
         That is one with data that the database's rules refuse, or of a job whose row in the view was spoiled.
         Should Postgres go away meanwhile, those that are recorded stay so.
         """
         try:
-            return [*await self._transact(drafts)]
+            return [*await self._transact(drafts, ready)]
         except errors.Unavailable as error:
             return [error] * len(drafts)
         except (engine.DataRefused, msgspec.MsgspecError) as error:
@@ -248,9 +242,11 @@ class Appender:
             reason = f"{draft.uuid} was not recorded: {what}; the service's log says more"
             return [errors.EventError(field="event", reason=reason)]
 
-    async def _transact(self, drafts: Sequence[completion.Draft]) -> list[batch.Outcome]:
+    async def _transact(
+        self, drafts: Sequence[completion.Draft], ready: batch.Batch | None
+    ) -> list[batch.Outcome]:
         try:
-            recorded = await self._attempt_afresh(drafts)
+            recorded = await self._attempt_afresh(drafts, ready)
         except _OutcomeUnknown as lost:
             recorded = await self._resolve(drafts, lost)
         self.batches += 1
@@ -260,11 +256,13 @@ class Appender:
         self._on_commit(recorded.written)
         return recorded.outcomes
 
-    async def _attempt_afresh(self, drafts: Sequence[completion.Draft]) -> batch.Prepared:
+    async def _attempt_afresh(
+        self, drafts: Sequence[completion.Draft], ready: batch.Batch | None
+    ) -> batch.Batch:
         """One transaction; a second one if the connection had died while it was idle."""
         reused = self._connection
         try:
-            return await self._attempt(drafts)
+            return await self._attempt(drafts, ready)
         except errors.AppendLockHeld:
             raise
         except errors.DatabaseUnavailable:
@@ -272,22 +270,20 @@ class Appender:
                 raise
             return await self._attempt(drafts)
 
-    async def _attempt(self, drafts: Sequence[completion.Draft]) -> batch.Prepared:
+    async def _attempt(
+        self, drafts: Sequence[completion.Draft], ready: batch.Batch | None = None
+    ) -> batch.Batch:
         connection = await self._connected()
-        recorded: batch.Prepared | None = None
+        recorded: batch.Batch | None = None
         try:
             with engine.translated():
-                try:
+                async with _undone_if_it_fails(connection):
                     await eventlog.begin(connection)
-                    prepared = await batch.prepare(connection, drafts, self._rules)
+                    prepared = await self._prepared(connection, drafts, ready)
                     self._answer_during_the_write(connection)
-                    await batch.write(connection, prepared)
-                    recorded = prepared
-                except BaseException:
-                    # If even that fails the connection is lost, and the transaction with it.
-                    with contextlib.suppress(errors.DatabaseUnavailable), engine.translated():
-                        await eventlog.rollback(connection)
-                    raise
+                    self._ahead.follow(prepared)
+                    await prepared.write(connection)
+                recorded = prepared
                 await eventlog.commit(connection)
         except errors.DatabaseUnavailable as error:
             self._drop_connection()
@@ -296,7 +292,17 @@ class Appender:
             raise _OutcomeUnknown(recorded.outcomes) from error
         return recorded
 
-    async def _resolve(self, drafts: Sequence[completion.Draft], lost: _OutcomeUnknown) -> batch.Prepared:
+    async def _prepared(
+        self, connection: engine.Own, drafts: Sequence[completion.Draft], ready: batch.Batch | None
+    ) -> batch.Batch:
+        """The drafts worked out; anew, if what was worked out before the lock does not follow any more."""
+        if ready is not None and await ready.extend(connection, drafts[len(ready.outcomes) :]):
+            return ready
+        anew = batch.Batch(self._rules)
+        await anew.extend(connection, drafts)
+        return anew
+
+    async def _resolve(self, drafts: Sequence[completion.Draft], lost: _OutcomeUnknown) -> batch.Batch:
         """What became of a COMMIT whose answer was lost.
 
         Whoever holds the append lock knows that the old transaction has ended: only then is a uuid that is
@@ -315,7 +321,8 @@ class Appender:
                         await asyncio.sleep(RESOLVE_PAUSE_SECONDS)
                     else:
                         pairs = zip(lost.outcomes, again.outcomes, strict=True)
-                        return replace(again, outcomes=[_first_answer(*pair) for pair in pairs])
+                        again.outcomes = [_first_answer(*pair) for pair in pairs]
+                        return again
         except TimeoutError:
             message = (
                 "Postgres went away during COMMIT and the outcome is unknown; retry with the same uuids: "
@@ -332,6 +339,17 @@ class Appender:
         if self._connection is not None:
             self._connection.terminate()
             self._connection = None
+
+
+@contextlib.asynccontextmanager
+async def _undone_if_it_fails(connection: engine.Own) -> AsyncGenerator[None]:
+    """Roll back what began in the block; if even that fails the connection is lost, and all of it with it."""
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(errors.DatabaseUnavailable), engine.translated():
+            await eventlog.rollback(connection)
+        raise
 
 
 def _settle(waiting: fairqueue.Waiting, results: Sequence[_Result]) -> None:

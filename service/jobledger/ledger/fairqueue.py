@@ -72,6 +72,8 @@ class FairQueue:
         self.size_bytes = 0
         """About what they take."""
 
+        self._awaited: tuple[int, asyncio.Future[None]] | None = None
+
     def put(self, waiting: Waiting) -> None:
         """Let a request wait.
 
@@ -93,17 +95,38 @@ class FairQueue:
         self._lines[waiting.publisher] = line
         line.requests.append(waiting)
         self._count(line, waiting, 1)
+        if self._awaited is not None and self.events >= self._awaited[0]:
+            self.wake()
 
-    def take(self, *, most_events: int, most_bytes: int) -> list[Waiting]:
-        """The requests whose turn it is, within both bounds, but one if there is one."""
+    async def holds(self, events: int) -> None:
+        """Wait until so many events wait, or for :meth:`wake`; who asks last takes the place of another."""
+        if self.events < events:
+            awaited = self._awaited = events, asyncio.get_running_loop().create_future()
+            try:
+                await awaited[1]
+            finally:
+                if self._awaited is awaited:
+                    self._awaited = None
+
+    def wake(self) -> None:
+        """Let who waits for events look."""
+        if self._awaited is not None and not self._awaited[1].done():
+            self._awaited[1].set_result(None)
+
+    def take(self, *, most_events: int, most_bytes: int, besides: Sequence[Waiting] = ()) -> list[Waiting]:
+        """The requests whose turn it is, within both bounds, but one if there is one.
+
+        ``besides`` were taken before, for the same batch.
+        """
         taken: list[Waiting] = []
-        events = size = 0
+        events = sum(len(each.drafts) for each in besides)
+        size = sum(each.size_bytes for each in besides)
         while self._lines:
             publisher, line = next(iter(self._lines.items()))
             waiting = line.requests[0]
             events += len(waiting.drafts)
             size += waiting.size_bytes
-            if taken and (events > most_events or size > most_bytes):
+            if (taken or besides) and (events > most_events or size > most_bytes):
                 break
             taken.append(line.requests.popleft())
             self._count(line, waiting, -1)

@@ -4,7 +4,7 @@
 
     page of jobs ── row = fold up to the head of that moment? ── no ─▶ shadow (job, folded to there)
     shadow rows that the log went on from: fold again, until few are left
-    append lock ─▶ fold the last few ─▶ replace rows ─▶ commit
+    append lock ─▶ fold the last few ─▶ replace rows, record that ─▶ commit
 
 A row that is right stays right, since an append folds on from it; only those that differ are kept in the
 shadow and replaced, in the table itself, so that prepared statements live on.
@@ -61,7 +61,7 @@ async def run(connection: engine.Connection, *, on_progress: verify.OnProgress) 
             head = await eventlog.last(connection)
             while behind := await proof.behind_shadow(connection, count=CATCH_UP_JOBS * 10):
                 await _shadow(connection, behind, head)
-            await proof.replace(connection)
+            await proof.replace(connection, head)
             await eventlog.commit(connection)
         except BaseException:
             if not connection.is_closed():

@@ -22,6 +22,7 @@ def _state(of_uuid: str, of_job: str) -> str:
     return f"""
         select clock_timestamp() as now, last.position, last.uuid, last.hash,
                {eventlog.as_datetime("last.recorded_at")} as recorded_at,
+               (select coalesce(max(number), 0) from view_rebuilds) as rebuilds,
                array(select (uuid, position, content_hash) from job_events where uuid {of_uuid}) as known,
                array(select row({jobs.NAMES})::job_row from jobs where job_id {of_job}) as jobs
         from (select) as one
@@ -36,6 +37,9 @@ _STATE = _state("= any ($1::uuid[])", "= any ($2::text[])")
 
 # $1 uuid, $2 job id
 _STATE_OF_ONE = _state("= $1", "= $2")
+
+# Of no event: nothing but the end.
+_STATE_OF_NONE = _state("is null", "is null")
 
 _LOGGED: Final = ", ".join(eventlog.Row._fields)
 _OF_LOG: Final = len(eventlog.Row._fields)
@@ -73,19 +77,27 @@ class Known(NamedTuple):
     content_hash: bytes
 
 
-class State(msgspec.Struct, frozen=True, kw_only=True):
-    """What the holder of the append lock sees, and goes on from."""
+class End(NamedTuple):
+    """The end of the log: two that are equal have the same events before them, and the same view."""
 
     position: event.Position
-    """The end of the log; 0 of an empty one."""
+    """Of the last event; 0 in an empty log."""
 
     uuid: UUID | None
-    """Of the event there; None in an empty log."""
+    """Of that event; None in an empty log."""
 
     hash: bytes
     recorded_at: datetime | None
     """None in an empty log, and if the last row's was spoiled."""
 
+    rebuilds: int
+    """How often rows of the view were put right, of which the log says nothing."""
+
+
+class State(msgspec.Struct, frozen=True, kw_only=True):
+    """What the log holds, for an append to go on from."""
+
+    end: End
     now: datetime
     """The database's clock."""
 
@@ -97,7 +109,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def state(connection: engine.Connection, uuids: Collection[UUID], job_ids: Collection[str]) -> State:
-    """The end of the log, and what it holds of these events and jobs; needs the append lock to stay true.
+    """The end of the log, and what it holds of these events and jobs; only under the append lock it stays so.
 
     Raises:
         msgspec.MsgspecError: A job's row in the view was spoiled.
@@ -105,18 +117,23 @@ async def state(connection: engine.Connection, uuids: Collection[UUID], job_ids:
     try:
         if len(uuids) == len(job_ids) == 1:
             row = await connection.fetchrow(_STATE_OF_ONE, *uuids, *job_ids)
-        else:
+        elif uuids or job_ids:
             row = await connection.fetchrow(_STATE, list(uuids), list(job_ids))
+        else:
+            row = await connection.fetchrow(_STATE_OF_NONE)
     except OverflowError as error:
         message = f"a time is beyond those that the driver can read: {error}"
         raise msgspec.ValidationError(message) from error
     assert row is not None  # noqa: S101 - the statement always has one row
     recorded_at = row["recorded_at"]
     return State(
-        position=event.Position(row["position"] or 0),
-        uuid=row["uuid"],
-        hash=row["hash"] or chain.GENESIS,
-        recorded_at=recorded_at if recorded_at is not None and eventlog.recordable(recorded_at) else None,
+        end=End(
+            event.Position(row["position"] or 0),
+            row["uuid"],
+            row["hash"] or chain.GENESIS,
+            recorded_at if recorded_at is not None and eventlog.recordable(recorded_at) else None,
+            row["rebuilds"],
+        ),
         now=row["now"],
         known={uuid: Known(position, content_hash) for uuid, position, content_hash in row["known"]},
         jobs={each["job_id"]: jobs.from_row(each) for each in row["jobs"]},

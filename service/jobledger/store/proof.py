@@ -88,6 +88,13 @@ _REPLACE = (
 )
 
 
+# $1 position
+_RECORD = """
+    insert into public.view_rebuilds (number, head, differed)
+    select coalesce(max(number), 0) + 1, $1, (select count(*) from rebuilding) from public.view_rebuilds
+"""
+
+
 class Logged(NamedTuple):
     """A row of the log, and what the event of its job before it said."""
 
@@ -173,7 +180,11 @@ async def behind_shadow(connection: engine.Connection, *, count: int) -> Sequenc
     return [row["job_id"] for row in await connection.fetch(_BEHIND, count)]
 
 
-async def replace(connection: engine.Connection) -> None:
-    """Put the shadow's rows in place of the view's; needs the append lock and its transaction."""
+async def replace(connection: engine.Connection, head: int) -> None:
+    """Put the shadow's rows in place of the view's; needs the append lock and its transaction.
+
+    That is recorded: whoever read rows before must learn that they may not be the same any more.
+    """
     await connection.execute(_REMOVE, timeout=REPLACE_SECONDS)
     await connection.execute(_REPLACE, timeout=REPLACE_SECONDS)
+    await connection.execute(_RECORD, head)

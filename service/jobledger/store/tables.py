@@ -339,3 +339,36 @@ ledger_epochs = sa.Table(
     sa.UniqueConstraint("number", name="ledger_epochs_number_key"),
     comment="Histories: a restored backup that goes on is a new one, so that cursors of the old are noticed.",
 )
+
+view_rebuilds = sa.Table(
+    "view_rebuilds",
+    metadata,
+    Column(
+        "number",
+        sa.Integer,
+        primary_key=True,
+        nullable=False,
+        autoincrement=False,
+        comment="1, 2, 3 ... in the order in which they were committed.",
+    ),
+    Column(
+        "head",
+        sa.BigInteger,
+        nullable=False,
+        comment="The last position that it was made from.",
+    ),
+    Column(
+        "differed",
+        sa.Integer,
+        nullable=False,
+        comment="How many rows were not as the log says, and now are.",
+    ),
+    Column(
+        "rebuilt_at",
+        _MOMENT,
+        nullable=False,
+        server_default=sa.func.clock_timestamp(),
+        comment="When; by the database's clock.",
+    ),
+    comment="Each time the view was made again and rows of it had been wrong.",
+)
