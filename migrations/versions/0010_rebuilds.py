@@ -30,6 +30,10 @@ STATEMENTS = (
     "COMMENT ON COLUMN view_rebuilds.head IS 'The last position that it was made from.'",
     "COMMENT ON COLUMN view_rebuilds.differed IS 'How many rows were not as the log says, and now are.'",
     "COMMENT ON COLUMN view_rebuilds.rebuilt_at IS 'When; by the database''s clock.'",
+    """
+    COMMENT ON COLUMN job_events.recorded_at IS
+        'When it was being appended, by Postgres'' clock; never decreases with position.'
+    """,
 )
 
 

@@ -7,6 +7,7 @@ import contextlib
 import itertools
 import logging
 from collections.abc import AsyncGenerator, Sequence
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -319,6 +320,35 @@ async def test_bug_in_working_ahead_is_told_and_costs_no_event(
 
     assert await positions(first, second) == [3, 4]
     assert [each.levelno for each in caplog.records if "a bug" in (each.exc_text or "")] == [logging.ERROR]
+
+
+async def test_step_that_fails_half_way_makes_no_duplicates_of_what_it_had_done(
+    alone: ledgers.Ledger, writing: Writing, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    record = batch.Batch.record
+    broken = {"c"}
+
+    def fails_once(of: batch.Batch, draft: completion.Draft, recorded_at: datetime) -> batch.Outcome:
+        if draft.signal.job_id in broken:
+            broken.clear()
+            message = "a bug"
+            raise RuntimeError(message)
+        return record(of, draft, recorded_at)
+
+    def told() -> None:
+        assert "a bug" in caplog.text
+
+    monkeypatch.setattr(batch.Batch, "record", fails_once)
+    first = begin(alone, events.submission("a"))
+    async with writing.of(first):
+        second = begin(alone, events.submission("well"))
+        await writing.is_ahead(1)
+        third = begin(alone, events.submission("b"), events.submission("c"))
+        await polling.eventually(told)
+
+    assert await positions(first, second) == [3, 4]
+    receipts = [each for each in await third if isinstance(each, event.Receipt)]
+    assert [(each.position, each.duplicate) for each in receipts] == [(5, False), (6, False)]
 
 
 async def test_close_records_what_is_worked_out_already(alone: ledgers.Ledger, writing: Writing) -> None:

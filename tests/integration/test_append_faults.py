@@ -133,6 +133,34 @@ async def test_lost_answer_to_commit_is_found_out(
     assert await _count(connection) == 4
 
 
+async def test_event_that_another_process_recorded_meanwhile_at_the_same_position_is_a_duplicate(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit = eventlog.commit
+    event_of_both = events.submission("a")
+    async with ledgers.running(database) as ours, ledgers.running(database) as theirs:
+
+        async def lost(connected: engine.Own) -> None:
+            monkeypatch.setattr(eventlog, "commit", commit)
+            connected.terminate()
+            [first] = await theirs.receipts(event_of_both)
+            assert (first.position, first.duplicate) == (1, False)
+            message = "connection was closed in the middle of operation"
+            raise asyncpg.ConnectionDoesNotExistError(message)
+
+        monkeypatch.setattr(eventlog, "commit", lost)
+        [receipt] = await ours.receipts(event_of_both)
+
+    assert (receipt.position, receipt.duplicate) == (1, True)
+
+
+@pytest.mark.parametrize("kind", [asyncpg.ObjectNotInPrerequisiteStateError, asyncpg.TooManyConnectionsError])
+def test_database_that_lets_nobody_in_is_away_for_now(kind: type[asyncpg.PostgresError]) -> None:
+    message = 'database "x" is not currently accepting connections'
+    with pytest.raises(errors.DatabaseUnavailable, match="not currently accepting"), engine.translated():
+        raise kind(message)
+
+
 async def test_commit_that_is_still_under_way_is_waited_for_under_the_lock(
     database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -60,8 +60,8 @@ class Ahead:
         self._work: _Work | None = None
 
     @property
-    def requests(self) -> Sequence[fairqueue.Waiting]:
-        """Those that are in the queue no longer, and in no batch that was handed out."""
+    def taken(self) -> Sequence[fairqueue.Waiting]:
+        """Requests that are in the queue no longer, and in no batch that was handed out."""
         return self._work.requests if self._work is not None else ()
 
     def follow(self, current: batch.Batch) -> None:
@@ -74,7 +74,7 @@ class Ahead:
     async def take(self) -> Following:
         """What is next; to be asked for when the batch before is written, or is not going to be.
 
-        Safe to cancel: what was taken from the queue is then among the requests still.
+        Safe to cancel: what was taken from the queue is then :attr:`taken` still.
         """
         if self._work is None:
             return Following(_next(self._queue), None)
@@ -84,12 +84,12 @@ class Ahead:
         return Following([*work.requests, *_next(self._queue, besides=work.requests)], work.ready)
 
     def emptied(self) -> Sequence[fairqueue.Waiting]:
-        """The requests, which then are not here any more; nothing is worked on."""
-        requests = self.requests
+        """What was taken, which then is not here any more; nothing is worked on."""
+        taken = self.taken
         if self._work is not None:
             self._work.cancel()
             self._work = None
-        return requests
+        return taken
 
 
 class _Work:

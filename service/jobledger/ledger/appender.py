@@ -53,9 +53,9 @@ _log = logging.getLogger(__name__)
 class _OutcomeUnknown(Exception):
     """COMMIT was sent and its answer lost."""
 
-    def __init__(self, outcomes: list[batch.Outcome]) -> None:
+    def __init__(self, sent: batch.Batch) -> None:
         super().__init__()
-        self.outcomes = outcomes
+        self.sent = sent
 
 
 class Appender:
@@ -91,12 +91,12 @@ class Appender:
     @property
     def queued_events(self) -> int:
         """Events that wait."""
-        return self._queue.events + sum(len(waiting.drafts) for waiting in self._ahead.requests)
+        return self._queue.events + sum(len(waiting.drafts) for waiting in self._ahead.taken)
 
     @property
     def queued_bytes(self) -> int:
         """About what they take."""
-        return self._queue.size_bytes + sum(waiting.size_bytes for waiting in self._ahead.requests)
+        return self._queue.size_bytes + sum(waiting.size_bytes for waiting in self._ahead.taken)
 
     async def append(
         self, submissions: Sequence[event.Submission | errors.EventError], principal: Principal
@@ -279,20 +279,20 @@ class Appender:
             with engine.translated():
                 async with _undone_if_it_fails(connection):
                     await eventlog.begin(connection)
-                    prepared = await self._prepared(connection, drafts, ready)
+                    worked_out = await self._worked_out(connection, drafts, ready)
                     self._answer_during_the_write(connection)
-                    self._ahead.follow(prepared)
-                    await prepared.write(connection)
-                recorded = prepared
+                    self._ahead.follow(worked_out)
+                    await worked_out.write(connection)
+                recorded = worked_out
                 await eventlog.commit(connection)
         except errors.DatabaseUnavailable as error:
             self._drop_connection()
             if recorded is None:
                 raise
-            raise _OutcomeUnknown(recorded.outcomes) from error
+            raise _OutcomeUnknown(recorded) from error
         return recorded
 
-    async def _prepared(
+    async def _worked_out(
         self, connection: engine.Own, drafts: Sequence[completion.Draft], ready: batch.Batch | None
     ) -> batch.Batch:
         """The drafts worked out; anew, if what was worked out before the lock does not follow any more."""
@@ -317,11 +317,12 @@ class Appender:
                 while True:
                     try:
                         again = await self._attempt(drafts)
+                        if await self._is_committed(lost.sent):
+                            # Then they are no duplicates, though all were there.
+                            again.outcomes = lost.sent.outcomes
                     except (errors.DatabaseUnavailable, _OutcomeUnknown):
                         await asyncio.sleep(RESOLVE_PAUSE_SECONDS)
                     else:
-                        pairs = zip(lost.outcomes, again.outcomes, strict=True)
-                        again.outcomes = [_first_answer(*pair) for pair in pairs]
                         return again
         except TimeoutError:
             message = (
@@ -329,6 +330,12 @@ class Appender:
                 "what was recorded is then answered as a duplicate"
             )
             raise errors.DatabaseUnavailable(message) from lost
+
+    async def _is_committed(self, sent: batch.Batch) -> bool:
+        """Whether the log holds what a batch added to it: another process may have the same uuids there."""
+        connection = await self._connected()
+        with engine.translated():
+            return await eventlog.hash_at(connection, sent.end.position) == sent.end.hash
 
     async def _connected(self) -> engine.Own:
         if self._connection is None or self._connection.is_closed():
@@ -361,14 +368,3 @@ def _settle(waiting: fairqueue.Waiting, results: Sequence[_Result]) -> None:
             return
         outcomes.append(result)
     waiting.succeed(outcomes)
-
-
-def _first_answer(before: batch.Outcome, after: batch.Outcome) -> batch.Outcome:
-    """The answer of the first try if it turns out that it was committed: then it is no duplicate."""
-    match before, after:
-        case event.Receipt(duplicate=False), event.Receipt(duplicate=True) if (
-            before.position == after.position
-        ):
-            return before
-        case _:
-            return after

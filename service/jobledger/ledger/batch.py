@@ -115,7 +115,8 @@ class Batch:
         recorded_at = await self.ask(connection, drafts, ahead=ahead)
         if recorded_at is None:
             return False
-        self.outcomes += [self.record(draft, recorded_at) for draft in drafts]
+        for draft in drafts:  # each with its outcome, should a later one raise
+            self.outcomes.append(self.record(draft, recorded_at))
         return True
 
     async def ask(

@@ -146,7 +146,7 @@ async def _anchored(connection: engine.Connection, anchor: Anchor | None, head: 
     if anchor.position > head:
         reason = f"the log ends at {head}, before the anchor at {anchor.position}: its tail was removed"
         return Finding(position=event.Position(head + 1), job_id=None, reason=reason)
-    found = await proof.hash_at(connection, anchor.position) if anchor.position else chain.GENESIS
+    found = await eventlog.hash_at(connection, anchor.position) if anchor.position else chain.GENESIS
     if found == anchor.hash:
         return None
     reason = "is missing" if found is None else f"has hash {found.hex()}, the anchor has {anchor.hash.hex()}"
@@ -165,7 +165,7 @@ class _Log:
     async def check(self, on_progress: OnProgress) -> Finding | None:
         previous: bytes | None = chain.GENESIS
         if self._first > 1:
-            previous = await proof.hash_at(self._connection, self._first - 1)
+            previous = await eventlog.hash_at(self._connection, self._first - 1)
             # The hash before a pruned log's first row may be gone with its row: then it is taken as given.
             if previous is None and self._first - 1 != self._floor:
                 return _missing(self._first - 1)

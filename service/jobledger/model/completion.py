@@ -1,8 +1,8 @@
 """Completion: what a partial event leaves out is taken from the job that it speaks of.
 
 A delete by REST has no namespace, a gRPC event no region. Whoever follows a namespace must hear of the
-delete all the same, so the log holds events completed. Pure; runs under the append lock, with the job
-as it is at that moment.
+delete all the same, so the log holds events completed. Pure; runs with the job as it is when the append
+lock is held, or as it will be.
 """
 
 from __future__ import annotations

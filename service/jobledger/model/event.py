@@ -2,7 +2,7 @@
 
 ::
 
-    Submission  ──admission──▶  Draft  ──completion, under the append lock──▶  RecordedEvent
+    Submission  ──admission──▶  Draft  ──completion, from the job as it is──▶  RecordedEvent
     as given                    valid, masked                                  what is stored
 """
 
@@ -84,4 +84,4 @@ class RecordedEvent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     account_id: str
     user_id: str
     recorded_at: datetime
-    """Under the append lock, UTC, never decreasing with position."""
+    """The database's clock when it was being appended, UTC; never decreasing with position."""

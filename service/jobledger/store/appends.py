@@ -1,4 +1,4 @@
-"""What an append asks and writes, under the append lock: one statement each, since a round trip is dear.
+"""What an append asks, and writes under the append lock: one statement each, since a round trip is dear.
 
 A batch of one has statements of its own, of single values. Postgres plans them once; those of arrays it plans
 again each time, which for one event costs more than all the rest that they do.

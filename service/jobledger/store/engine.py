@@ -74,6 +74,7 @@ _AWAY = (
     asyncpg.OperatorInterventionError,  # restart, terminated backend, cancelled statement
     asyncpg.InsufficientResourcesError,  # disk full, too many connections
     asyncpg.ReadOnlySQLTransactionError,  # the server became a standby
+    asyncpg.ObjectNotInPrerequisiteStateError,  # the database lets nobody in, as while it is restored
     asyncpg.InvalidTransactionStateError,  # ended by idle_in_transaction_session_timeout
     OSError,
     TimeoutError,
@@ -264,12 +265,13 @@ class ReadPool:
             message = "the service is not connected to Postgres yet; try again"
             raise errors.DatabaseUnavailable(message)
         with translated():
+            patience = asyncio.timeout(patience_seconds)  # the pool's own makes a task for it
             try:
-                async with asyncio.timeout(patience_seconds):  # the pool's own makes a task for it
+                async with patience:
                     connection = await self._pool.acquire()
             except TimeoutError:
                 # Some are still being opened, or came free while the loop told this one: that is load, too.
-                if not self._pool.get_size():
+                if not (patience.expired() and self._pool.get_size()):
                     raise
                 message = f"none of {self._size} reading connections was free for {patience_seconds:g} s"
                 raise errors.Overloaded(message) from None

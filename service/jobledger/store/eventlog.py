@@ -149,6 +149,9 @@ LAST = "select coalesce(max(position), 0) from job_events"
 _POSITION = "select position from job_events where uuid = $1"
 
 # $1 position
+_HASH = "select hash from job_events where position = $1"
+
+# $1 position
 _UUID = "select uuid from job_events where position = $1"
 
 
@@ -229,6 +232,11 @@ async def size(connection: engine.Connection, first: int, up_to: int) -> int:
 async def position_of(connection: engine.Connection, uuid: UUID) -> event.Position | None:
     """Where the log holds a uuid; None if it does not."""
     return await connection.fetchval(_POSITION, uuid)
+
+
+async def hash_at(connection: engine.Connection, position: int) -> bytes | None:
+    """The hash at a position; None if there is no row."""
+    return await connection.fetchval(_HASH, position)
 
 
 async def uuid_at(connection: engine.Connection, position: int) -> UUID | None:

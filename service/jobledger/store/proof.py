@@ -36,9 +36,6 @@ _ROWS = f"""
     order by e.position
 """  # noqa: S608 - our own names
 
-# $1 position
-_HASH = "select hash from job_events where position = $1"
-
 # $1 after this job id, $2 how many. Of one snapshot, so that the rows are what the log says up to the head.
 _SHOWN = f"""
     with logged as (
@@ -132,11 +129,6 @@ async def rows(
         values = tuple(row)
         found.append(Logged(eventlog.Row(*values[:width]), *values[width:]))
     return found
-
-
-async def hash_at(connection: engine.Connection, position: int) -> bytes | None:
-    """The hash at a position; None if there is no row."""
-    return await connection.fetchval(_HASH, position)
 
 
 async def shown(connection: engine.Connection, *, after: str, count: int) -> Sequence[Shown]:

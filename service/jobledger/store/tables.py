@@ -114,7 +114,7 @@ job_events = sa.Table(
         "recorded_at",
         _MOMENT,
         nullable=False,
-        comment="When it was appended: Postgres' clock under the append lock; never decreases with position.",
+        comment="When it was being appended, by Postgres' clock; never decreases with position.",
     ),
     Column(
         "hash",
