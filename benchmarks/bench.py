@@ -58,7 +58,7 @@ async def measure(scale: float, *, full: bool) -> AsyncGenerator[Tables]:
         ("Appends, beside pgbench", append.measure),
         ("One event a call, beside aiohttp's hello", lambda: single.measure(seconds / 2)),
         ("Rank tables of 20 KB", lambda: ranktables.measure(scaled(10_000))),
-        ("Two processes on one Postgres, beside one", lambda: processes.measure(seconds)),
+        ("Two processes on one Postgres, beside one", lambda: processes.measure(seconds / 2)),
         ("Replay and fan-out, beside NATS JetStream", lambda: replay.measure(scaled(100_000))),
         ("Everybody back at once", lambda: returning.measure(scaled(100_000))),
         ("Live delay", lambda: live.measure(max(int(20 * scale), 3))),

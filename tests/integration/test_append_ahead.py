@@ -91,8 +91,10 @@ def writing(monkeypatch: pytest.MonkeyPatch) -> Writing:
 
 
 @pytest.fixture
-async def alone(ledger: ledgers.Ledger) -> ledgers.Ledger:
-    """A ledger that knows that nobody else appends: its last two batches follow each other."""
+async def alone(ledger: ledgers.Ledger, monkeypatch: pytest.MonkeyPatch) -> ledgers.Ledger:
+    """A ledger that takes it that nobody else appends: its last two batches follow each other."""
+    monkeypatch.setattr(ahead, "ALONE_BATCHES", 1)
+    monkeypatch.setattr(ahead, "WORTH_EVENTS", 1)
     await ledger.receipts(events.submission("before-1"))
     await ledger.receipts(events.submission("before-2"))
     return ledger
@@ -372,3 +374,36 @@ async def test_batches_are_bounded_however_much_waits(
         assert alone.appender.queued_events == 5
 
     assert sorted(await positions(first, *rest)) == list(range(3, 9))
+
+
+@pytest.mark.parametrize(("waiting", "steps"), [(ahead.WORTH_EVENTS, [ahead.WORTH_EVENTS]), (3, [])])
+async def test_many_events_that_wait_are_worth_it_and_few_are_not(
+    ledger: ledgers.Ledger, writing: Writing, waiting: int, steps: list[int]
+) -> None:
+    for n in range(ahead.ALONE_BATCHES + 1):
+        await ledger.receipts(events.submission(f"before-{n}"))
+    first = begin(ledger, events.submission("a"))
+    async with writing.of(first):
+        second = begin(ledger, *(events.submission(f"b-{n}") for n in range(waiting)))
+        await polling.eventually(lambda: waits(ledger, waiting))
+        await writing.is_ahead(*steps)
+
+    assert len(await positions(first, second)) == 1 + waiting
+    assert writing.ahead == steps
+
+
+async def test_who_does_not_append_alone_works_nothing_out_ahead(
+    ledger: ledgers.Ledger, writing: Writing, database: str
+) -> None:
+    async with ledgers.running(database) as other:
+        for n in range(3 * ahead.ALONE_BATCHES):
+            if not n % (ahead.ALONE_BATCHES // 2):
+                await other.receipts(events.submission("theirs"))
+            await ledger.receipts(events.submission(f"ours-{n}"))
+        first = begin(ledger, events.submission("a"))
+        async with writing.of(first):
+            second = begin(ledger, *(events.submission(f"b-{n}") for n in range(ahead.WORTH_EVENTS)))
+            await polling.eventually(lambda: waits(ledger, ahead.WORTH_EVENTS))
+
+        assert len(await positions(first, second)) == 1 + ahead.WORTH_EVENTS
+        assert writing.ahead == []

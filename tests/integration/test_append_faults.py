@@ -133,6 +133,28 @@ async def test_lost_answer_to_commit_is_found_out(
     assert await _count(connection) == 4
 
 
+async def test_answer_to_commit_that_is_lost_twice_is_found_out(
+    database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit = eventlog.commit
+    takes_effect = iter([False, True])
+
+    async def lost(connected: engine.Own) -> None:
+        if (committed := next(takes_effect, None)) is not False:
+            await commit(connected)
+        if committed is not None:
+            connected.terminate()
+            message = "connection was closed in the middle of operation"
+            raise asyncpg.ConnectionDoesNotExistError(message)
+
+    async with ledgers.running(database) as ledger:
+        monkeypatch.setattr(eventlog, "commit", lost)
+        receipts = await ledger.receipts(events.submission("a"), events.submission("b"))
+
+    assert [(each.position, each.duplicate) for each in receipts] == [(1, False), (2, False)]
+    assert await _count(connection) == 2
+
+
 async def test_event_that_another_process_recorded_meanwhile_at_the_same_position_is_a_duplicate(
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

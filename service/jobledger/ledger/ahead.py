@@ -35,6 +35,13 @@ BATCH_BYTES: Final = 2 * 1024 * 1024
 PATIENCE_SECONDS: Final = 0.25
 """How long a batch waits, once the one before it is committed, for what is being asked for it."""
 
+ALONE_BATCHES: Final = 8
+"""So many batches that followed each other say that nobody else appends: of two processes, which take turns
+in no strict order, a few do, and what was worked out for the next one would be thrown away."""
+
+WORTH_EVENTS: Final = 50
+"""So many must wait: to ask for a few beside the batch that is written takes longer than it saves."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -57,6 +64,7 @@ class Ahead:
         self._pool = pool
         self._rules = rules
         self._last: appends.End | None = None
+        self._alone = 0
         self._work: _Work | None = None
 
     @property
@@ -65,11 +73,12 @@ class Ahead:
         return self._work.requests if self._work is not None else ()
 
     def follow(self, current: batch.Batch) -> None:
-        """Work on what comes after a batch that is about to be written, if that came after the last one."""
-        alone, self._last = current.start == self._last, current.end
-        if alone and self._work is None:
+        """Work on what comes after a batch that is about to be written, if nobody else appends."""
+        self._alone = self._alone + 1 if current.start == self._last else 0
+        self._last = current.end
+        if self._alone >= ALONE_BATCHES and self._work is None:
             self._work = _Work(batch.Batch(self._rules, after=current), self._queue, self._pool)
-            self._work.begin(at_least=len(current.outcomes) // 2)
+            self._work.begin(at_least=max(WORTH_EVENTS, len(current.outcomes) // 2))
 
     async def take(self) -> Following:
         """What is next; to be asked for when the batch before is written, or is not going to be.
@@ -79,7 +88,7 @@ class Ahead:
         if self._work is None:
             return Following(_next(self._queue), None)
         if not await self._work.end():
-            self._last = None  # who does not answer is not asked again at once
+            self._alone = 0  # who does not answer is not asked again at once
         work, self._work = self._work, None
         return Following([*work.requests, *_next(self._queue, besides=work.requests)], work.ready)
 
@@ -107,7 +116,7 @@ class _Work:
         """Once events of the first requests are worked out."""
 
     def begin(self, *, at_least: int) -> None:
-        """Work as soon as so many events wait: to ask for each one of them would cost more than it gains."""
+        """Work as soon as so many events wait."""
         self._task = asyncio.create_task(self._run(at_least))
         self._task.add_done_callback(_tell_of_bugs)
 
@@ -128,7 +137,7 @@ class _Work:
     async def _run(self, at_least: int) -> None:
         while not self._ending:
             # As many again as there are, so that a batch is asked for in few steps.
-            await self._queue.holds(max(1, at_least, len(self._following.outcomes)))
+            await self._queue.holds(max(at_least, len(self._following.outcomes)))
             if not self._pool.has_more:
                 return  # those who read come first
             taken = _next(self._queue, besides=self.requests)

@@ -312,18 +312,20 @@ class Appender:
         _log.warning(
             "the connection was lost during COMMIT; finding out what became of it: %s", lost.__cause__
         )
+        sent = [lost.sent]
         try:
             async with asyncio.timeout(RESOLVE_SECONDS):
                 while True:
                     try:
                         again = await self._attempt(drafts)
-                        if await self._is_committed(lost.sent):
-                            # Then they are no duplicates, though all were there.
-                            again.outcomes = lost.sent.outcomes
-                    except (errors.DatabaseUnavailable, _OutcomeUnknown):
-                        await asyncio.sleep(RESOLVE_PAUSE_SECONDS)
+                        again.outcomes = await self._first_answer(sent) or again.outcomes
+                    except _OutcomeUnknown as unknown:
+                        sent.append(unknown.sent)
+                    except errors.DatabaseUnavailable:
+                        pass
                     else:
                         return again
+                    await asyncio.sleep(RESOLVE_PAUSE_SECONDS)
         except TimeoutError:
             message = (
                 "Postgres went away during COMMIT and the outcome is unknown; retry with the same uuids: "
@@ -331,11 +333,18 @@ class Appender:
             )
             raise errors.DatabaseUnavailable(message) from lost
 
-    async def _is_committed(self, sent: batch.Batch) -> bool:
-        """Whether the log holds what a batch added to it: another process may have the same uuids there."""
+    async def _first_answer(self, sent: Sequence[batch.Batch]) -> list[batch.Outcome] | None:
+        """The outcomes of that batch of which the log holds the rows: they are no duplicates, though there.
+
+        The hash tells: another process may have recorded the same uuids, at the same positions even.
+        """
         connection = await self._connected()
         with engine.translated():
-            return await eventlog.hash_at(connection, sent.end.position) == sent.end.hash
+            for each in sent:
+                end = each.end
+                if each.written.rows and await eventlog.hash_at(connection, end.position) == end.hash:
+                    return each.outcomes
+        return None
 
     async def _connected(self) -> engine.Own:
         if self._connection is None or self._connection.is_closed():
