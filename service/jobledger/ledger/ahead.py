@@ -77,8 +77,9 @@ class Ahead:
         self._alone = self._alone + 1 if current.start == self._last else 0
         self._last = current.end
         if self._alone >= ALONE_BATCHES and self._work is None:
-            self._work = _Work(batch.Batch(self._rules, after=current), self._queue, self._pool)
-            self._work.begin(at_least=max(WORTH_EVENTS, len(current.outcomes) // 2))
+            following = batch.Batch(self._rules, after=current)
+            at_least = max(WORTH_EVENTS, len(current.outcomes) // 2)
+            self._work = _Work(following, self._queue, self._pool, at_least=at_least)
 
     async def take(self) -> Following:
         """What is next; to be asked for when the batch before is written, or is not going to be.
@@ -102,37 +103,34 @@ class Ahead:
 
 
 class _Work:
-    """The work on one batch, while the one before it is written."""
+    """The work on one batch, while the one before it is written; it begins when so many events wait."""
 
-    def __init__(self, following: batch.Batch, queue: fairqueue.FairQueue, pool: engine.ReadPool) -> None:
+    def __init__(
+        self, following: batch.Batch, queue: fairqueue.FairQueue, pool: engine.ReadPool, *, at_least: int
+    ) -> None:
         self._following = following
         self._queue = queue
         self._pool = pool
-        self._task: asyncio.Task[None] | None = None
         self._asking = False
         self._ending = False
         self.requests: list[fairqueue.Waiting] = []
         self.ready: batch.Batch | None = None
         """Once events of the first requests are worked out."""
 
-    def begin(self, *, at_least: int) -> None:
-        """Work as soon as so many events wait."""
         self._task = asyncio.create_task(self._run(at_least))
         self._task.add_done_callback(_tell_of_bugs)
 
     async def end(self) -> bool:
         """Work no more; False if what was asked for did not come in time."""
         self._ending = True
-        if self._asking and self._task is not None:
+        if self._asking:
             await asyncio.wait([self._task], timeout=PATIENCE_SECONDS)
-        in_time = not self._asking
         self.cancel()
-        return in_time
+        return not self._asking
 
     def cancel(self) -> None:
         """Work no more, at once."""
-        if self._task is not None:
-            self._task.cancel()
+        self._task.cancel()
 
     async def _run(self, at_least: int) -> None:
         while not self._ending:
